@@ -107,7 +107,9 @@ impl Daemon {
 
         let delegated = config.http.listen.iter().any(|address| address.mode() == Mode::Delegated);
         let auth = AuthConfig { max_user_streams: memory.streams_of_a_user(), ..config.auth.clone() };
-        let access = if delegated { Access::delegated(&auth, &upstream, fatal)? } else { Access::trusting() };
+        // Whether other replicas reach the apiserver is not known here yet.
+        let others = watch::channel(false).1;
+        let access = if delegated { Access::delegated(&auth, &upstream, others, fatal)? } else { Access::trusting() };
         let access = access.knowing_ourselves(&auth, &upstream)?;
 
         let audit = match &config.audit {

@@ -59,6 +59,14 @@ impl UserObserver for RequestRecord {
     fn is(&self, user: &str) {
         RequestRecord::is(self, user);
     }
+
+    fn is_kept(&self) {
+        RequestRecord::is_kept(self);
+    }
+
+    fn leave(&self) {
+        RequestRecord::leave(self);
+    }
 }
 
 // === impl Calls ===

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use tokio::sync::watch;
 
 use super::attributes::Attributes;
 use super::authenticator::{Known, Recalled, Source, Who};
@@ -50,13 +51,18 @@ impl Access {
     }
 
     /// For delegated listeners. Starts the watches that report changes of rights. The apiserver need not be reachable
-    /// yet.
+    /// yet. `others`: whether other replicas reach it. Nothing is kept then while it is away for this one.
     ///
     /// # Errors
     /// The CA of client certificates cannot be read, or the system gives no random bytes.
-    pub fn delegated(config: &AuthConfig, upstream: &Upstream, fatal: &Fatal) -> Result<Self, StartError> {
+    pub fn delegated(
+        config: &AuthConfig,
+        upstream: &Upstream,
+        others: watch::Receiver<bool>,
+        fatal: &Fatal,
+    ) -> Result<Self, StartError> {
         let metrics = Arc::new(AuthMetrics::default());
-        let delegated = Delegated::start(config, upstream, Arc::clone(&metrics), fatal)?;
+        let delegated = Delegated::start(config, upstream, others, Arc::clone(&metrics), fatal)?;
         Ok(Self { delegated: Some(Arc::new(delegated)), trusted: None, metrics })
     }
 
@@ -113,6 +119,9 @@ impl Access {
             (Mode::Delegated, Some(delegated)) => delegated.ask(caller, wanted, Memory::Good, lasts).await,
             (Mode::Delegated, None) => (refused(errors::unauthorized()), 0),
         };
+        if matches!(&verdict, Verdict::Allowed(grant) if grant.is_kept()) {
+            self.metrics.kept.inc();
+        }
         let counter = match &verdict {
             Verdict::Allowed(_) => &self.metrics.allowed,
             Verdict::Refused { status, .. } if status.code == 403 => &self.metrics.denied,
@@ -208,7 +217,7 @@ impl Delegated {
             return (self.leave_undecided(caller).await, 0);
         };
         let verdict = match self.authenticator.authenticate(caller.certificates, caller.headers).await {
-            Err(error) => self.leave(caller, &unavailable(&error)).await,
+            Err(error) => self.unanswered(caller, &error, false).await,
             Ok(Who::TooLong) => self.leave_undecided(caller).await,
             // `pass` decides whether the token may be forwarded.
             Ok(Who::Invalid) => refused(errors::unauthorized()),
@@ -217,12 +226,13 @@ impl Delegated {
                 Anonymous::Forward => Verdict::Forward(Box::new(errors::unauthorized())),
             },
             Ok(Who::User(known, source)) => {
+                let is_certificate = matches!(source, Source::Certificate(_));
                 return match self.decide((known, source), impersonation, wanted, memory, lasts).await {
                     Ok(Some(decided)) => decided,
                     // The apiserver knows other ways to allow the impersonation.
                     Ok(None) => (self.leave_undecided(caller).await, 0),
                     Err(error @ Unavailable::Share(_)) => (refused(unavailable(&error)), 0),
-                    Err(error) => (self.leave(caller, &unavailable(&error)).await, 0),
+                    Err(error) => (self.unanswered(caller, &error, is_certificate).await, 0),
                 };
             }
         };
@@ -276,6 +286,15 @@ impl Delegated {
                 Ok(Some((Verdict::Refused { status: Box::new(status), subject }, at)))
             }
         }
+    }
+
+    /// For a read whose review has no answer. It is not forwarded because of an outage: all reads of all clients would be, when the
+    /// apiserver is back. A client certificate cannot be forwarded, and that its review fails says nothing about its rights.
+    async fn unanswered(&self, caller: &Caller<'_>, error: &Unavailable, is_certificate: bool) -> Verdict {
+        if is_certificate || self.outage.is_recent() {
+            return refused(unavailable(error));
+        }
+        self.leave(caller, &unavailable(error)).await
     }
 
     async fn leave_undecided(&self, caller: &Caller<'_>) -> Verdict {

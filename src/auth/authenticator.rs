@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::bearer::{self, Secret};
+use super::certificate;
 use super::claims::{claims, now};
 use super::client_ca::{ClientCa, NotVerified};
 use super::config::{AuthConfig, StartError};
@@ -30,6 +31,8 @@ const MAX_REMEMBERED: u64 = 65_536;
 const LEAST_LIFE: Duration = Duration::from_secs(1);
 /// How long it is remembered of a token what the apiserver has said to it.
 const LONGEST_SURPRISE: Duration = Duration::from_secs(3600);
+/// The cache of what is kept takes no longer times. Each use has a bound of its own.
+const DAY: Duration = Duration::from_secs(86_400);
 /// Longer tokens are left to the apiserver, which takes them. A review of one would be as large.
 pub(super) const MAX_TOKEN: usize = 32 << 10;
 
@@ -43,6 +46,8 @@ pub(super) struct Authenticator {
     /// The key is a hash under a secret that only this process has. So no token stays in memory longer than its use,
     /// and the hashes are worthless elsewhere.
     remembered: Cache<[u8; 32], Known>,
+    /// Tokens that were accepted last, by the hash for what the apiserver says to them. They count while the apiserver is away.
+    kept: Cache<[u8; 32], Kept>,
     /// Tokens to which the apiserver has said something else than [`Self::is_for_the_apiserver`].
     surprising: Cache<[u8; 32], ()>,
     key: hmac::Key,
@@ -74,6 +79,18 @@ pub(super) struct Known {
     pub missed: u64,
     /// What a token rests on that stands without a new review.
     pub on: Option<Arc<[There]>>,
+    /// The apiserver is away, and this is what a token counted for before.
+    pub kept: bool,
+}
+
+/// What a token counts for that was accepted last.
+#[derive(Clone, Debug)]
+struct Kept {
+    user: Arc<UserInfo>,
+    /// Until when it was known by the usual rules.
+    until: Instant,
+    missed: u64,
+    on: Option<Arc<[There]>>,
 }
 
 /// A token that was accepted before, as far as it is known without a review.
@@ -115,7 +132,10 @@ impl Authenticator {
         // Half of `ttl`, so that a deleted pod is noticed within `ttl`.
         let pods = config.node.is_none().then(|| Pods::new(Arc::clone(&reviews), config.token_ttl / 2));
         let lifetime = EndsAt::<Known>(|known| known.until);
+        let longest = config.token_ttl.saturating_add(config.max_away_age).min(DAY);
+        let kept = Cache::builder().max_capacity(MAX_REMEMBERED).time_to_live(longest).build();
         Ok(Self {
+            kept,
             reviews,
             pods,
             client_ca,
@@ -187,6 +207,7 @@ impl Authenticator {
     pub(super) async fn said(&self, of: &Recalled, is_accepted: bool) {
         if !is_accepted && self.is_for_the_apiserver() {
             self.standing.forget(&of.known).await;
+            self.kept.invalidate(&of.token).await;
             // At once only if it stands: a server behind the apiserver may refuse it again and again.
             if self.remembered.get(&of.known).await.is_some_and(|known| known.on.is_some()) {
                 self.remembered.invalidate(&of.known).await;
@@ -223,10 +244,11 @@ impl Authenticator {
     }
 
     async fn token(&self, token: &str) -> Result<Known, Unavailable> {
-        let missed = self.revoked.missed();
+        let (asked, missed) = (Instant::now(), self.revoked.missed());
         let hash = self.hash_of_token(token, missed);
         let mut known = self.known(token, hash, missed).await?;
-        if !known.holds() {
+        // The cache has a clock of its own.
+        if !known.holds() || known.until < asked {
             self.remembered.invalidate(&hash).await;
             known = Box::pin(self.known(token, hash, missed)).await?;
         }
@@ -239,7 +261,10 @@ impl Authenticator {
         }
         let Some((pods, user)) = self.pods.as_ref().zip(known.user.as_deref()) else { return Ok(known) };
         match pods.of(user).await {
-            Ok(Some(Seen { there: Some(false), until })) => Ok(Known { user: None, until, ..known }),
+            Ok(Some(Seen { there: Some(false), until })) => {
+                self.kept.invalidate(&self.hash(b"said", [token.as_bytes()])).await;
+                Ok(Known { user: None, until, ..known })
+            }
             Ok(Some(Seen { there: Some(true), until })) => Ok(Known { until: known.until.min(until), ..known }),
             // The pod's state is unknown, so the apiserver's verdict on the token itself stands.
             Ok(Some(Seen { there: None, .. }) | None) | Err(_) => Ok(known),
@@ -256,9 +281,14 @@ impl Authenticator {
         let (asked, losses) = (Instant::now(), self.standing.losses());
         if let Some(Stands { user, until, on }) = Box::pin(self.standing.again(&hash)).await {
             let until = until.min(asked + life(token, self.ttl));
-            return Ok(Known { user: Some(user), until, missed, on: Some(on) });
+            // The watches show that it is still good, as a review would.
+            self.keep(token, Kept { user: Arc::clone(&user), until, missed, on: Some(Arc::clone(&on)) }).await;
+            return Ok(Known { user: Some(user), until, missed, on: Some(on), kept: false });
         }
-        let status = self.reviews.token(token, &self.audiences).await?;
+        let status = match self.reviews.token(token, &self.audiences).await {
+            Err(Unavailable::Away) => return self.kept(token, missed).await,
+            status => status?,
+        };
         let meant_for_us =
             self.audiences.is_empty() || status.audiences.iter().any(|audience| self.audiences.contains(audience));
         let at_home = self.node.as_deref().is_none_or(|node| status.user.extra(NODE_NAME) == Some(node));
@@ -268,14 +298,56 @@ impl Authenticator {
         self.standing.forget(&hash).await;
         let is_refused =
             self.is_for_the_apiserver() && self.surprising.contains_key(&self.hash(b"said", [token.as_bytes()]));
-        if let Some(user) = user.as_ref().filter(|_| !is_refused) {
-            self.standing.accept(hash, token, user, (asked, losses)).await;
+        match user.as_ref().filter(|_| !is_refused) {
+            Some(user) => {
+                self.standing.accept(hash, token, user, (asked, losses)).await;
+                self.keep(token, Kept { user: Arc::clone(user), until, missed, on: None }).await;
+            }
+            None => self.kept.invalidate(&self.hash(b"said", [token.as_bytes()])).await,
         }
-        Ok(Known { user, until, missed, on: None })
+        Ok(Known { user, until, missed, on: None, kept: false })
+    }
+
+    async fn keep(&self, token: &str, kept: Kept) {
+        self.kept.insert(self.hash(b"said", [token.as_bytes()]), kept).await;
+    }
+
+    /// What a token counts for while the apiserver is away: what it counted for before, if nothing has shown since that it ended.
+    ///
+    /// # Errors
+    /// It was not accepted last, or too long ago.
+    async fn kept(&self, token: &str, missed: u64) -> Result<Known, Unavailable> {
+        let kept = self.kept.get(&self.hash(b"said", [token.as_bytes()])).await.ok_or(Unavailable::Away)?;
+        let now = Instant::now();
+        let left = self.left(token).ok_or(Unavailable::Away)?;
+        if left.is_zero() {
+            return Ok(Known { user: None, until: now + LEAST_LIFE, missed, on: None, kept: true });
+        }
+        // What was missed may have been its end.
+        let holds = kept.missed == missed && kept.on.iter().flat_map(|on| on.iter()).all(There::holds);
+        let used = self.reviews.outage.uses(kept.until).filter(|_| holds);
+        let (again, _) = used.ok_or(Unavailable::Away)?;
+        let until = now.checked_add(left).map_or(again, |end| again.min(end));
+        Ok(Known { user: Some(kept.user), until, missed, on: None, kept: true })
+    }
+
+    /// How long a token claims to be valid still, by the later of this machine's clock and the apiserver's. `None` if the time is not
+    /// known.
+    fn left(&self, token: &str) -> Option<Duration> {
+        let Some(end) = claims::<Claims>(token).and_then(|claims| claims.exp) else { return Some(Duration::MAX) };
+        let now = now()?;
+        let now = self.reviews.time().map_or(now, |time| time.max(now));
+        Some(Duration::try_from_secs_f64(end - now).unwrap_or_default())
     }
 
     async fn certificate(&self, chain: &Arc<[CertificateDer<'static>]>) -> Result<Known, Unavailable> {
-        let known = |user| Known { user, until: Instant::now() + self.ttl, missed: 0, on: None };
+        // What is not valid now is of no use for the verdict.
+        let now_valid = |now: f64| {
+            let ends = chain.iter().filter_map(|certificate| certificate::validity(certificate)).map(|(_, end)| end);
+            ends.filter_map(|end| Duration::try_from_secs_f64(end as f64 - now).ok()).min()
+        };
+        let life = self.ttl.min(now().and_then(now_valid).unwrap_or(self.ttl));
+        let known = |user| Known { user, until: Instant::now() + life, missed: 0, on: None, kept: false };
         let Some(client_ca) = &self.client_ca else { return Ok(known(None)) };
         let generation = client_ca.generation().to_be_bytes();
         let parts = chain.iter().map(AsRef::as_ref).chain([&generation[..]]);

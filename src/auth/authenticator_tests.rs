@@ -94,6 +94,7 @@ async fn what_is_known_of_a_token_ends() {
     let delegated = access.delegated.as_ref().unwrap();
     let authenticator = &delegated.authenticator;
     assert_eq!(authenticator.remembered.policy().max_capacity(), Some(MAX_REMEMBERED));
+    assert_eq!(authenticator.kept.policy().max_capacity(), Some(MAX_REMEMBERED));
     assert_eq!(authenticator.surprising.policy().max_capacity(), Some(MAX_REMEMBERED));
     assert!(authenticator.token("jane").await.unwrap().user.is_some());
     rights.tokens.lock().insert("jane", json!({}));
@@ -104,7 +105,7 @@ async fn what_is_known_of_a_token_ends() {
     };
     tokio::time::timeout(Duration::from_secs(60), end()).await.expect("it is reviewed again");
     // What may have been missed concerns tokens alone.
-    let known = Known { user: None, until: Instant::now(), missed: 0, on: None };
+    let known = Known { user: None, until: Instant::now(), missed: 0, on: None, kept: false };
     let [token, certificate] = [Source::Token(Secret::new("t")), Source::Certificate([].into())];
     let outdated = || [&token, &certificate].map(|source| authenticator.is_outdated(source, &known));
     assert_eq!(outdated(), [false, false]);
@@ -148,4 +149,61 @@ fn a_token_is_not_remembered_beyond_its_end() {
     for other in ["opaque", "a.b", "a.b.c.d", &jwt("{}"), &jwt("[]"), "a.!.c"] {
         assert_eq!(expiry(other), None, "{other}");
     }
+}
+
+#[tokio::test]
+async fn while_the_apiserver_is_away_a_token_counts_that_was_accepted_last() {
+    let ttl = Duration::from_millis(1);
+    let (rights, access, _server) = allowing(&[], &AuthConfig { token_ttl: ttl, ..AuthConfig::default() }).await;
+    let delegated = access.delegated.as_ref().unwrap();
+    let (authenticator, metrics) = (&delegated.authenticator, access.metrics());
+    let (ended, lasts) = (jwt(r#"{"exp":1}"#), jwt(&format!(r#"{{"exp":{}}}"#, now().unwrap() + 3600.0)));
+    rights.tokens.lock().insert("account", json!({"authenticated": true, "user": {"username": "a", "uid": "1"}}));
+    for token in ["jane", "joe", "amy", "account", "there", &ended, &lasts] {
+        assert!(authenticator.token(token).await.unwrap().user.is_some(), "{token}");
+    }
+    tokio::time::sleep(20 * ttl).await;
+    // Refused since then: by a review, or with a forwarded request.
+    rights.tokens.lock().insert("joe", json!({}));
+    assert!(authenticator.token("joe").await.unwrap().user.is_none());
+    let said = |token: &str| authenticator.hash(b"said", [token.as_bytes()]);
+    let payer = Payer::of(&UserInfo::default());
+    let amy = Recalled { payer, is_accepted: true, token: said("amy"), known: authenticator.hash_of_token("amy", 0) };
+    authenticator.said(&amy, false).await;
+
+    let (begun, reviews) = (Instant::now(), metrics.token_reviews.get());
+    delegated.outage.begin(begun);
+    for token in ["jane", "account", "there", &lasts] {
+        let known = authenticator.token(token).await.unwrap();
+        assert!(known.user.is_some() && known.kept, "{token}");
+        assert!(begun + Duration::from_secs(5) <= known.until, "{token}");
+        assert!(known.until <= Instant::now() + Duration::from_secs(10), "{token}");
+    }
+    let refused = authenticator.token(&ended).await.unwrap();
+    assert!(refused.user.is_none() && refused.kept, "its time is over");
+    for n in 0..1000 {
+        assert_eq!(authenticator.token(&n.to_string()).await.err(), Some(Unavailable::Away));
+    }
+    for token in ["joe", "amy", "new"] {
+        assert_eq!(authenticator.token(token).await.err(), Some(Unavailable::Away), "{token}");
+    }
+    assert_eq!(metrics.token_reviews.get(), reviews, "nobody is asked");
+    assert!(metrics.reviews_held.get() >= 1007 && metrics.review_failures.get() == 0);
+    authenticator.kept.run_pending_tasks().await;
+    assert_eq!(authenticator.kept.entry_count(), 5, "whoever makes up tokens displaces nobody's");
+
+    // What has ended since is seen.
+    let object = metadata::Metadata { uid: "1".into(), ..metadata::Metadata::default() };
+    delegated.revoked.tell(&metadata::Seen::Change { deleted: true, object: &object }, &delegated.generations);
+    assert!(authenticator.token("account").await.unwrap().user.is_none());
+    let kept = authenticator.kept.get(&said("there")).await.unwrap();
+    let anew = async |kept| {
+        authenticator.kept.insert(said("there"), kept).await;
+        authenticator.kept("there", 0).await.map(|known| known.user.is_some())
+    };
+    assert_eq!(anew(kept.clone()).await, Ok(true));
+    assert_eq!(anew(Kept { on: Some([There::default()].into()), ..kept.clone() }).await, Err(Unavailable::Away));
+    assert_eq!(anew(Kept { until: begun - Duration::from_secs(601), ..kept }).await, Err(Unavailable::Away));
+    delegated.revoked.tell(&metadata::Seen::Restarted(Vec::new()), &delegated.generations);
+    assert_eq!(authenticator.token("jane").await.err(), Some(Unavailable::Away), "its end may have been missed");
 }

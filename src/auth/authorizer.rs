@@ -19,6 +19,9 @@ use super::user::{MASTERS, UserInfo};
 
 /// The most memory for cached decisions.
 const MAX_BYTES: u64 = 32 << 20;
+/// The most memory for those that count while the apiserver is away. No decision is among them for longer than a day.
+const MAX_KEPT_BYTES: u64 = 16 << 20;
+const DAY: Duration = Duration::from_secs(86_400);
 /// Larger questions are reviewed each time, as in the apiserver's own library.
 const MAX_REMEMBERED: usize = 10_000;
 /// How long an allowed access is cached if informerd would not see that it ends.
@@ -43,6 +46,8 @@ pub(super) struct Authorizer {
     pub(super) allow_ttl: Duration,
     deny_ttl: Duration,
     decisions: Cache<DecisionKey, Arc<Decision>>,
+    /// Accesses that were allowed last, with the generation of [`DecisionKey::to_keep`]. They count while the apiserver is away.
+    kept: Cache<DecisionKey, Arc<Decision>>,
 }
 
 /// A decision.
@@ -57,6 +62,8 @@ pub(super) struct Decision {
     pub again: Instant,
     /// The generation of the rights that the decision was made with.
     pub generation: Generation,
+    /// The apiserver is away, and this is what it said before.
+    pub kept: bool,
 }
 
 /// How a question is asked: who pays for the review, and whether a cached decision may answer.
@@ -107,6 +114,7 @@ impl Authorizer {
             u32::try_from(bytes).unwrap_or(u32::MAX)
         };
         let lifetime = EndsAt::<Arc<Decision>>(|decision| decision.again);
+        let longest = config.allow_ttl.saturating_add(config.max_away_age).min(DAY);
         Self {
             reviews,
             generations,
@@ -114,6 +122,7 @@ impl Authorizer {
             allow_ttl: config.allow_ttl,
             deny_ttl: config.deny_ttl,
             decisions: Cache::builder().max_capacity(MAX_BYTES).weigher(weigher).expire_after(lifetime).build(),
+            kept: Cache::builder().max_capacity(MAX_KEPT_BYTES).weigher(weigher).time_to_live(longest).build(),
         }
     }
 
@@ -130,7 +139,8 @@ impl Authorizer {
         let generation = self.generations.of(&attributes.namespace);
         if user.is_in(MASTERS) {
             let until = Instant::now() + self.allow_ttl;
-            return Ok(Arc::new(Decision { allowed: true, reason: String::new(), until, again: until, generation }));
+            let reason = String::new();
+            return Ok(Arc::new(Decision { allowed: true, reason, until, again: until, generation, kept: false }));
         }
         if user.size() + attributes.size() > MAX_REMEMBERED {
             return self.review(user, attributes, generation, asking.payer).await;
@@ -142,17 +152,26 @@ impl Authorizer {
             let decision = self.decisions.try_get_with(key.clone(), self.decide(&key, asking.payer)).await;
             let decision = decision.map_err(|error| Unavailable::clone(&error))?;
             // The cache has a clock of its own.
-            if decision.until >= asked {
+            let until = if decision.kept { decision.again } else { decision.until };
+            if until >= asked {
                 return Ok(decision);
             }
         }
-        let decision = self.review(user, attributes, generation, asking.payer).await?;
+        let decision = match self.reviewed(&key, asking.payer).await {
+            Err(Unavailable::Away) if asking.memory == Memory::Good => self.kept(&key).await?,
+            decision => decision?,
+        };
         self.decisions.insert(key, Arc::clone(&decision)).await;
         Ok(decision)
     }
 
     async fn decide(&self, key: &DecisionKey, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
-        let review = self.review(&key.user, &key.attributes, key.generation, payer);
+        let review = async {
+            match self.reviewed(key, payer).await {
+                Err(Unavailable::Away) => self.kept(key).await,
+                decision => decision,
+            }
+        };
         let Some(older) = self.older(key).await else { return review.await };
         // The rights have not changed since the older answer. So it is still as good as before, even without reviews.
         if let Ok(Ok(decision)) = timeout(PATIENCE, review).await {
@@ -167,11 +186,34 @@ impl Authorizer {
         let Generation { change, settle } = key.generation;
         for settle in (settle.saturating_sub(OLDER)..settle).rev() {
             let key = DecisionKey { generation: Generation { change, settle }, ..key.clone() };
-            if let Some(older) = self.decisions.get(&key).await.filter(|older| older.until > Instant::now()) {
+            // What is kept counts only while the apiserver is away, and is looked up anew then.
+            let is_good = |older: &Arc<Decision>| !older.kept && older.until > Instant::now();
+            if let Some(older) = self.decisions.get(&key).await.filter(is_good) {
                 return Some(older);
             }
         }
         None
+    }
+
+    /// Asks the apiserver, and remembers what it allows for times when it is away.
+    async fn reviewed(&self, key: &DecisionKey, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
+        let decision = self.review(&key.user, &key.attributes, key.generation, payer).await?;
+        if decision.allowed {
+            self.kept.insert(key.to_keep(), Arc::clone(&decision)).await;
+        } else {
+            self.kept.invalidate(&key.to_keep()).await;
+        }
+        Ok(decision)
+    }
+
+    /// The decision while the apiserver is away: what was allowed last with the same rights.
+    ///
+    /// # Errors
+    /// It was not allowed last, or too long ago, or rights have changed since.
+    async fn kept(&self, key: &DecisionKey) -> Result<Arc<Decision>, Unavailable> {
+        let last = self.kept.get(&key.to_keep()).await.filter(|last| last.allowed).ok_or(Unavailable::Away)?;
+        let (again, until) = self.reviews.outage.uses(last.until).ok_or(Unavailable::Away)?;
+        Ok(Arc::new(Decision { again, until, generation: key.generation, kept: true, ..Decision::clone(&last) }))
     }
 
     /// Charges the user for the questions whose decisions an open stream depends on.
@@ -220,7 +262,16 @@ impl Authorizer {
             Life::Denied => self.deny_ttl,
         };
         let until = asked + life;
-        Ok(Arc::new(Decision { allowed, reason: status.reason, until, again: until, generation }))
+        Ok(Arc::new(Decision { allowed, reason: status.reason, until, again: until, generation, kept: false }))
+    }
+}
+
+// === impl DecisionKey ===
+
+impl DecisionKey {
+    /// With the last change of the rights, however far it has settled.
+    fn to_keep(&self) -> Self {
+        Self { generation: Generation { settle: 0, ..self.generation }, ..self.clone() }
     }
 }
 
@@ -237,10 +288,11 @@ fn life(allowed: bool, reason: &str) -> Life {
 mod tests {
     use super::*;
     use crate::apiserver::client::Upstream;
-    use crate::auth::testing::{allowing, watch_of};
+    use crate::auth::testing::{allowing, reviews_by, watch_of};
 
     fn decision(until: Instant, again: Instant) -> Arc<Decision> {
-        Arc::new(Decision { allowed: true, reason: String::new(), until, again, generation: Generation::default() })
+        let (reason, generation) = (String::new(), Generation::default());
+        Arc::new(Decision { allowed: true, reason, until, again, generation, kept: false })
     }
 
     #[tokio::test]
@@ -248,7 +300,7 @@ mod tests {
         // No review is answered.
         let upstream = Upstream::from_config(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).await.unwrap();
         let (config, metrics) = (AuthConfig::default(), Arc::<AuthMetrics>::default());
-        let reviews = Arc::new(Reviews::new(upstream, &config, Arc::clone(&metrics)));
+        let reviews = Arc::new(reviews_by(upstream, &config, &metrics));
         let authorizer = Authorizer::new(&config, reviews, Arc::new(RbacGenerations::default()), metrics);
         let (user, attributes) = (Arc::<UserInfo>::default(), Arc::<Attributes>::default());
         let generation = authorizer.generations.of("");
@@ -279,6 +331,7 @@ mod tests {
         }
         authorizer.decisions.run_pending_tasks().await;
         assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&authorizer.decisions.weighted_size()));
+        assert_eq!(authorizer.kept.policy().max_capacity(), Some(MAX_KEPT_BYTES));
     }
 
     /// While a change of rights settles, the answer from before is as good as it was.
@@ -308,6 +361,60 @@ mod tests {
         assert!(ask(&root, Memory::Doubtful).await.unwrap().until > before, "needs no review");
         generations.change("a");
         assert!(ask(&jane, Memory::Good).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn while_the_apiserver_is_away_an_access_counts_that_was_allowed_last_with_the_same_rights() {
+        let ttl = Duration::from_millis(1);
+        let config = AuthConfig { allow_ttl: ttl, deny_ttl: ttl, ..AuthConfig::default() };
+        let (rights, access, _server) = allowing(&[("jane", "a"), ("jane", "b"), ("jane", "c")], &config).await;
+        let delegated = access.delegated.as_ref().unwrap();
+        let (authorizer, generations) = (&delegated.authorizer, &delegated.generations);
+        let user = |username: &str| UserInfo { username: username.into(), ..UserInfo::default() };
+        let (jane, joe) = (Arc::new(user("jane")), Arc::new(user("joe")));
+        let in_group = Arc::new(UserInfo { groups: vec!["g".into()], ..user("jane") });
+        let ask = async |user, attributes: &Arc<Attributes>, memory| {
+            tokio::time::sleep(20 * ttl).await;
+            authorizer.authorize(user, attributes, Asking { payer: None, memory }).await
+        };
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(watch_of);
+        for (access, expected) in [(&a, true), (&b, true), (&c, true), (&d, false)] {
+            assert_eq!(ask(&jane, access, Memory::Good).await.unwrap().allowed, expected);
+        }
+        rights.given.lock().remove(&("jane".to_owned(), "c".to_owned()));
+        assert!(!ask(&jane, &c, Memory::Good).await.unwrap().allowed);
+
+        let (begun, asked) = (Instant::now(), rights.asked.lock().len());
+        delegated.outage.begin(begun);
+        let kept = ask(&jane, &a, Memory::Good).await.unwrap();
+        assert!(kept.allowed && kept.kept && kept.generation == generations.of("a"));
+        assert!(begun + Duration::from_secs(5) <= kept.again && kept.again <= kept.until);
+        assert!(kept.until <= Instant::now() + Duration::from_secs(20));
+        let named = Arc::new(Attributes { name: "n".into(), ..Attributes::clone(&a) });
+        for (user, access, memory) in [
+            (&joe, &a, Memory::Good),
+            (&in_group, &a, Memory::Good),
+            (&jane, &named, Memory::Good),
+            (&jane, &c, Memory::Good),
+            (&jane, &d, Memory::Good),
+            (&jane, &a, Memory::Doubtful),
+        ] {
+            assert_eq!(ask(user, access, memory).await, Err(Unavailable::Away), "{user:?} {access:?}");
+        }
+        for _ in SETTLES {
+            generations.settle("a");
+            assert!(ask(&jane, &a, Memory::Good).await.unwrap().kept, "the same rights");
+        }
+        generations.change("b");
+        assert_eq!(ask(&jane, &b, Memory::Good).await, Err(Unavailable::Away), "rights have changed");
+        assert_eq!(rights.asked.lock().len(), asked, "nobody is asked");
+
+        // Afterwards, reviews count. Without one, nothing that is kept stands in for them.
+        delegated.outage.end();
+        rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(ask(&jane, &a, Memory::Good).await.unwrap().kept, "for some seconds");
+        generations.settle("a");
+        assert!(ask(&jane, &a, Memory::Good).await.is_err());
     }
 
     #[test]

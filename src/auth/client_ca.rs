@@ -23,7 +23,7 @@ use super::revocation::collection;
 use super::user::UserInfo;
 use crate::apiserver::RequestVerb;
 use crate::apiserver::client::{CallOptions, Identity, Upstream, empty};
-use crate::apiserver::metadata::follow;
+use crate::apiserver::metadata::{Seen, follow};
 use crate::lifecycle::{Fatal, spawn_supervised};
 
 /// How often a file is checked for changes.
@@ -145,7 +145,12 @@ fn follow_cluster_ca(upstream: &Upstream, client_ca: &Arc<ClientCa>, fatal: &Fat
     let (told, wake) = (Arc::clone(&changed), Arc::clone(&changed));
     let selector = "metadata.name%3Dextension-apiserver-authentication".to_owned();
     let collection = collection("/api/v1/namespaces/kube-system/configmaps", "configmaps", selector);
-    let watching = follow(upstream.clone(), collection, move |_| told.notify_one());
+    let watching = follow(upstream.clone(), collection, move |seen| {
+        // While its watch is lost, it could not be read either.
+        if !matches!(seen, Seen::Lost { .. }) {
+            told.notify_one();
+        }
+    });
     spawn_supervised("watching-client-ca", watching, fatal);
     let (upstream, client_ca) = (upstream.clone(), Arc::clone(client_ca));
     let reading = async move {

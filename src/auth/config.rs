@@ -21,6 +21,9 @@ pub struct AuthConfig {
     pub allow_ttl: Duration,
     /// How long a denied access stays denied. Default 10 s.
     pub deny_ttl: Duration,
+    /// While the apiserver is away: how long an accepted token and an allowed access count without a new review. Zero: no longer than
+    /// otherwise. Default 10 min.
+    pub max_away_age: Duration,
     /// The most rights that the open streams of one user may depend on. Default 1024.
     pub max_user_rights: usize,
     /// The most open streams of one user. The wiring derives it from the memory.
@@ -75,6 +78,7 @@ impl Default for AuthConfig {
             token_ttl: Duration::from_secs(10),
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(10),
+            max_away_age: Duration::from_secs(600),
             max_user_rights: 1024,
             max_user_streams: usize::MAX,
             max_reviews: 32,

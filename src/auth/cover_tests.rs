@@ -62,7 +62,7 @@ fn decide_in(rights: &[Right], deciding: &mut Deciding<'_>) -> Option<Cover> {
             Step::Ask(question) => {
                 let (now, allowed) = (Instant::now(), is_allowed(rights, &question));
                 let (reason, generation) = (String::new(), Generation::default());
-                let decision = Arc::new(Decision { allowed, reason, until: now, again: now, generation });
+                let decision = Arc::new(Decision { allowed, reason, until: now, again: now, generation, kept: false });
                 assert!(deciding.decisions.insert(question, decision).is_none(), "asked twice");
             }
         }
@@ -217,7 +217,7 @@ fn the_accesses_of_a_union_are_decided_one_by_one() {
     let Some(Step::Ask(question)) = deciding.step() else { panic!("a question for all") };
     let (now, reason) = (Instant::now(), String::new());
     let allowed = is_allowed(&all, &question);
-    let decision = Decision { allowed, reason, until: now, again: now, generation: Generation::default() };
+    let decision = Decision { allowed, reason, until: now, again: now, generation: Generation::default(), kept: false };
     deciding.decisions.insert(question, Arc::new(decision));
     for _ in &wanted {
         assert!(matches!(deciding.step(), Some(Step::Proved)), "a pause after each");

@@ -39,7 +39,9 @@ async fn it_starts_with_a_ca_that_can_be_read() {
     let error = |name: &str| {
         let client_ca = Some(ClientCaSource::File(directory.path().join(name)));
         let config = AuthConfig { client_ca, ..AuthConfig::default() };
-        Delegated::start(&config, &upstream, Arc::default(), &Fatal::new()).err().unwrap()
+        Delegated::start(&config, &upstream, tokio::sync::watch::channel(false).1, Arc::default(), &Fatal::new())
+            .err()
+            .unwrap()
     };
     assert!(matches!(error("none"), StartError::Read { .. }));
     assert!(matches!(error("empty"), StartError::ClientCa { .. }));
@@ -53,7 +55,14 @@ async fn what_takes_rights_away_is_watched_and_counts_in_its_namespace() {
         let upstream = Upstream::from_config(server.config()).await.unwrap();
         let config = AuthConfig { node: node.map(str::to_owned), ..AuthConfig::default() };
         let metrics = Arc::<AuthMetrics>::default();
-        let delegated = Delegated::start(&config, &upstream, Arc::clone(&metrics), &Fatal::new()).unwrap();
+        let delegated = Delegated::start(
+            &config,
+            &upstream,
+            tokio::sync::watch::channel(false).1,
+            Arc::clone(&metrics),
+            &Fatal::new(),
+        )
+        .unwrap();
         assert!(!delegated.generations.is_watched(), "no watch is open");
         until(|| metrics.watches_live.get() == 4).await;
         assert!(delegated.generations.is_watched());

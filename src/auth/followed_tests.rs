@@ -3,6 +3,7 @@ use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::Metadata;
 use crate::apiserver::testing::{FakeServer, answer};
 use crate::auth::config::AuthConfig;
+use crate::auth::testing::reviews_by;
 
 /// The UID of each object is its name, except for one that was made anew.
 async fn reviews(asked: impl Fn() + Send + Sync + 'static) -> (Reviews, FakeServer) {
@@ -21,7 +22,7 @@ async fn reviews(asked: impl Fn() + Send + Sync + 'static) -> (Reviews, FakeServ
     })
     .await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    (Reviews::new(upstream, &AuthConfig::default(), Arc::default()), server)
+    (reviews_by(upstream, &AuthConfig::default(), &Arc::default()), server)
 }
 
 fn object(name: &str) -> Object {

@@ -16,7 +16,7 @@ use super::authenticator::{Known, Source};
 use super::authorizer::{Asking, Decision, Memory};
 use super::cover::{Cover, Proof};
 use super::delegated::Delegated;
-use super::review::{Unavailable, unavailable};
+use super::review::Unavailable;
 use super::shares::Share;
 use super::user::UserInfo;
 use crate::lifecycle::spawn;
@@ -24,15 +24,16 @@ use crate::meta::{Status, errors};
 
 /// Changes come in bursts, and all streams see them at once. So their checks are spread over this time.
 const SPREAD: Duration = Duration::from_millis(200);
-/// How long after a change of rights a stream stays open if the right to it cannot be checked.
+/// How long after a change of rights a stream stays open if the right to it cannot be checked. So long is also waited for
+/// the review of a token that was kept without one while the apiserver was away.
 const DOUBT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 /// The shortest time between two checks.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Reports when the right is lost, and the Status for the client. The right of a trusted client is never lost. A task
-/// checks it even while the lease is not polled: a stream whose client read nothing for an hour sees the loss before
-/// anything else.
+/// Reports when the right is lost, and the Status for the client. There is none if nobody can say whether the right is
+/// still there: the stream ends then, without an error. The right of a trusted client is never lost. A task checks it
+/// even while the lease is not polled: a stream whose client read nothing for an hour sees the loss before anything else.
 #[must_use = "a stream without its lease lives on when the right to it is gone"]
 pub struct Lease {
     ends: Box<[End]>,
@@ -41,9 +42,9 @@ pub struct Lease {
 /// Why a stream has to end.
 enum End {
     /// A right is gone: the end of the task that checks it again.
-    Gone(AbortOnDropHandle<Box<Status>>),
+    Gone(AbortOnDropHandle<Option<Box<Status>>>),
     /// The stream must end although the rights are still there.
-    Bound(Pin<Box<dyn Future<Output = Box<Status>> + Send>>),
+    Bound(Pin<Box<dyn Future<Output = Option<Box<Status>>> + Send>>),
 }
 
 /// What an open stream depends on.
@@ -66,10 +67,10 @@ impl Lease {
         Self { ends: Box::new([End::Gone(AbortOnDropHandle::new(spawn("lease", held.until_gone())))]) }
     }
 
-    /// A lease that the test ends.
+    /// A lease that the test ends. Without a Status if it drops the sender.
     #[cfg(test)]
     pub(crate) fn until(gone: tokio::sync::oneshot::Receiver<Box<Status>>) -> Self {
-        Self::all([]).bound_by(async { gone.await.unwrap_or_else(|_| Box::new(errors::unauthorized())) })
+        Self { ends: Box::new([End::Bound(Box::pin(async { gone.await.ok() }))]) }
     }
 
     /// Combines several rights that are needed together. If one is lost, all end. Without any right, the lease never
@@ -80,24 +81,22 @@ impl Lease {
 
     /// Also ends with this future, with its Status.
     pub fn bound_by(self, end: impl Future<Output = Box<Status>> + Send + 'static) -> Self {
+        let end = async move { Some(end.await) };
         Self { ends: self.ends.into_iter().chain([End::Bound(Box::pin(end))]).collect() }
     }
 
     /// Waits until the right is lost.
-    pub(super) async fn gone(mut self) -> Box<Status> {
+    pub(super) async fn gone(mut self) -> Option<Box<Status>> {
         std::future::poll_fn(|cx| self.poll_gone(cx)).await
     }
 
-    /// Whether the right is lost. Must not be polled again after it was.
-    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Box<Status>> {
+    /// Whether the right is lost. `None`: nobody can say whether it is still there. Must not be polled again after that.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Option<Box<Status>>> {
         for end in &mut self.ends {
             // Without the budget of the task: a task that has used it up would not see the loss before its next event.
             let status = match end {
-                End::Gone(task) => Pin::new(&mut unconstrained(task)).poll(cx).map(|told| {
-                    // If the task is gone, the right counts as lost.
-                    let nobody = |_| Box::new(unavailable(&Unavailable::Failed("the decision was lost".into())));
-                    told.unwrap_or_else(nobody)
-                }),
+                // If the task is gone, nobody looks after the right any more.
+                End::Gone(task) => Pin::new(&mut unconstrained(task)).poll(cx).map(Result::unwrap_or_default),
                 End::Bound(end) => Pin::new(&mut unconstrained(end.as_mut())).poll(cx),
             };
             if status.is_ready() {
@@ -111,10 +110,16 @@ impl Lease {
 // === impl Held ===
 
 impl Held {
-    pub(super) async fn until_gone(mut self) -> Box<Status> {
+    /// Whether the right rests on something that was kept because the apiserver is away.
+    pub(super) fn is_kept(&self) -> bool {
+        self.known.kept || self.proof.decisions().any(|(_, decision)| decision.kept)
+    }
+
+    pub(super) async fn until_gone(mut self) -> Option<Box<Status>> {
         let mut changes = self.access.generations.changes();
-        // The time until which the decisions are valid. If no new decision can be made, nothing is known beyond it.
-        let mut known_until = earliest(&self.proof, |decision| decision.until);
+        let mut known_until = self.known_until();
+        // What is kept for many streams ends at one moment. They end one after another before it, and not all at once.
+        let early = DOUBT.mul_f64(rand::rng().random::<f64>());
         let mut not_before = Instant::now();
         let mut is_of_others = false;
         loop {
@@ -143,7 +148,7 @@ impl Held {
             // Boxed: it takes some kilobytes, and each open stream waits here without it.
             match Box::pin(self.ask()).await {
                 Ok(None) => {
-                    known_until = earliest(&self.proof, |decision| decision.until);
+                    known_until = self.known_until();
                     not_before = Instant::now() + SHORTEST;
                 }
                 Ok(Some(status)) => {
@@ -153,20 +158,29 @@ impl Held {
                         code = status.code,
                         "the right to an open stream is gone"
                     );
-                    return status;
+                    return Some(status);
                 }
                 Err(error) => {
                     if changed {
                         known_until = known_until.min(Instant::now() + DOUBT);
                     }
-                    if Instant::now() >= known_until {
-                        self.access.metrics.streams_revoked.inc();
-                        return Box::new(unavailable(&error));
+                    let is_away = !changed && self.is_kept() && error == Unavailable::Away;
+                    let early = if is_away { early } else { Duration::ZERO };
+                    if Instant::now() + early >= known_until {
+                        self.access.metrics.streams_unconfirmed.inc();
+                        return None;
                     }
                     sleep(RETRY).await;
                 }
             }
         }
+    }
+
+    /// If no new decision can be made, nothing is known beyond this time. If the review of the token was kept and cannot be
+    /// used any longer, its end does not wait for that of a decision that was made before.
+    fn known_until(&self) -> Instant {
+        let until = earliest(&self.proof, |decision| decision.until);
+        if self.known.kept { until.min(self.known.until + DOUBT) } else { until }
     }
 
     /// Decides again. Returns the Status for the client if the right is gone.

@@ -2,6 +2,7 @@ use crate::apiserver::metadata::Seen;
 use crate::apiserver::testing::until;
 use crate::auth::AuthConfig;
 use crate::auth::access::Access;
+use crate::auth::bearer::Secret;
 use crate::auth::rbac_generations::RbacGenerations;
 use crate::auth::testing::{allowing, bearer, caller, change, long, right, watch_of};
 use crate::auth::verdict::Verdict;
@@ -24,6 +25,10 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("it comes")
 }
 
+fn code(status: Option<Box<Status>>) -> Option<u16> {
+    status.map(|status| status.code)
+}
+
 async fn is_open(lease: &mut Lease) -> bool {
     std::future::poll_fn(|cx| Poll::Ready(lease.poll_gone(cx).is_pending())).await
 }
@@ -44,7 +49,7 @@ async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
         ];
         let go = [lease(&access, "jane", &["b"]).await, lease(&access, "jane", &["a", "b"]).await];
         let bound = lease(&access, "jane", &["a"]).await.bound_by(std::future::ready(Box::new(errors::unauthorized())));
-        assert_eq!(within(bound.gone()).await.code, 401, "it ends with something else");
+        assert_eq!(code(within(bound.gone()).await), Some(401), "it ends with something else");
 
         rights.given.lock().remove(&right("jane", "b"));
         rights.asked.lock().clear();
@@ -53,7 +58,7 @@ async fn after_a_change_of_rights_exactly_the_leases_end_whose_right_is_gone() {
         sleep(Duration::from_millis(1)).await;
         tell(generations, "b");
         for lease in go {
-            assert_eq!(within(lease.gone()).await.code, 403);
+            assert_eq!(code(within(lease.gone()).await), Some(403));
         }
         until(|| rights.asked.lock().contains(&right("joe", "b"))).await;
         for (at, lease) in stay.iter_mut().enumerate() {
@@ -121,10 +126,37 @@ async fn a_right_that_cannot_be_checked_ends_soon_after_a_change_and_else_with_i
         if is_changed {
             change(&access, "a");
         }
-        assert_eq!(lease.gone().await.code, 503);
+        assert_eq!(lease.gone().await, None, "nobody says that the right is gone");
         let lived = begun.elapsed();
         assert!((life..life + 60 * second).contains(&lived), "{lived:?}");
-        assert_eq!(access.metrics().streams_revoked.get(), 1);
+        let metrics = access.metrics();
+        assert_eq!((metrics.streams_unconfirmed.get(), metrics.streams_revoked.get()), (1, 0));
+        tokio::time::resume();
+    }
+}
+
+/// The apiserver is back, and has no answer to the reviews.
+#[tokio::test]
+async fn what_was_kept_has_to_be_confirmed_soon() {
+    let (second, config) = (Duration::from_secs(1), AuthConfig::default());
+    let next = 7 * second;
+    for (is_kept, life) in [(false, config.allow_ttl), (true, next + DOUBT)] {
+        let config = AuthConfig { review_timeout: second, ..config.clone() };
+        let (rights, access, _server) = allowing(&[("jane", "a")], &config).await;
+        access.delegated.as_ref().unwrap().generations.set_watched(true);
+        let begun = Instant::now();
+        let (verdict, _) = access.check_all(&caller(&bearer("jane")), &[watch_of("a")], true).await;
+        let Verdict::Allowed(mut grant) = verdict else { panic!("{verdict:?}") };
+        rights.is_down.store(true, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::pause();
+        // The token is one that nothing is remembered of.
+        let held = &mut grant.held[0];
+        held.source = Source::Token(Secret::new("other"));
+        held.known = Known { until: Instant::now() + next, kept: is_kept, ..held.known.clone() };
+        assert_eq!(grant.is_kept(), is_kept);
+        assert_eq!(grant.lease().gone().await, None);
+        let lived = begun.elapsed();
+        assert!((life..life + 60 * second).contains(&lived), "{is_kept}: {lived:?}");
         tokio::time::resume();
     }
 }

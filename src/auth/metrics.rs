@@ -16,6 +16,8 @@ pub struct AuthMetrics {
     pub access_reviews: Counter,
     pub pod_checks: Counter,
     pub review_failures: Counter,
+    /// Reviews that were not sent, or given up, because the apiserver is away. They are no failures.
+    pub reviews_held: Counter,
     pub review_overflows: Counter,
     pub user_overflows: Counter,
     pub rights_held: Gauge,
@@ -33,8 +35,13 @@ pub struct AuthMetrics {
     pub flushes: Counter,
     pub settlings: Counter,
     pub streams_revoked: Counter,
+    pub streams_unconfirmed: Counter,
+    /// Of [`Self::allowed`]: those that rest on a kept decision or on a kept review of the token.
+    pub kept: Counter,
     pub audit: Arc<LineCounts>,
     pub watches_live: Gauge,
+    /// 1 while kept results count.
+    pub keeps: Gauge,
 }
 
 /// Adds its lifetime to the time of reviews when it is dropped. This includes reviews that are no longer awaited.
@@ -56,6 +63,11 @@ impl AuthMetrics {
             ("auth_reviews_waiting", "Requests waiting for a review to be sent", &self.reviews_waiting),
             ("auth_rights_held", "Rights that open streams depend on, each checked again regularly", &self.rights_held),
             ("auth_watches_live", "Watches for changes of rights that are up to date", &self.watches_live),
+            (
+                "auth_keeps",
+                "Whether the apiserver is away and what it has accepted and allowed before counts without a review",
+                &self.keeps,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
@@ -64,6 +76,7 @@ impl AuthMetrics {
             ("auth_access_reviews", "SubjectAccessReviews sent", &self.access_reviews),
             ("auth_pod_checks", "Lookups of the pods and service accounts of tokens", &self.pod_checks),
             ("auth_review_failures", "Reviews without an answer", &self.review_failures),
+            ("auth_reviews_held", "Reviews not sent, or given up, because the apiserver was away", &self.reviews_held),
             ("auth_review_overflows", "Reviews not sent because too many were waiting", &self.review_overflows),
             ("auth_reviews_abandoned", "Reviews abandoned while in flight", &self.reviews_abandoned),
             (
@@ -86,6 +99,12 @@ impl AuthMetrics {
                 &self.settlings,
             ),
             ("auth_streams_revoked", "Open streams ended because the right was revoked", &self.streams_revoked),
+            (
+                "auth_streams_unconfirmed",
+                "Open streams ended because nobody could say whether the right was still there",
+                &self.streams_unconfirmed,
+            ),
+            ("auth_kept", "Reads allowed by what was known before the apiserver was away", &self.kept),
             (
                 "audit_dropped",
                 "Audit events dropped because the buffer was full or they could not be written",
@@ -139,6 +158,8 @@ mod tests {
         for (gauge, value) in gauges.iter().zip(11..) {
             gauge.set(value);
         }
+        metrics.kept.inc_by(5);
+        metrics.streams_unconfirmed.inc_by(6);
         metrics.review_seconds.inc_by(1.5);
         metrics.audit.written.inc_by(21);
         let mut text = String::new();
@@ -148,6 +169,8 @@ mod tests {
             "informerd_auth_denied_total 2",
             "informerd_auth_unauthenticated_total 3",
             "informerd_auth_undecided_total 4",
+            "informerd_auth_kept_total 5",
+            "informerd_auth_streams_unconfirmed_total 6",
             "informerd_auth_reviews_running 11",
             "informerd_auth_rights_held 12",
             "informerd_auth_watches_live 13",

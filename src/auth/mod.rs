@@ -1,9 +1,13 @@
-//! Authentication and authorization. No client can read through informerd what the kube-apiserver would refuse.
+//! Authentication and authorization. No client can read through informerd what the kube-apiserver would refuse; while that is
+//! away, no client can read what it had not allowed within `authorization.maxAwayAge` before.
 //!
 //! A listener that trusts its clients checks nothing. A delegated listener decides every read as the apiserver would:
 //! bearer tokens by TokenReview, client certificates by the cluster's CA, rights by SubjectAccessReview.
 //! [`Access::check`] is the single entry point, for every protocol. A request that cannot be decided is refused, or
 //! forwarded with the client's own credentials. It is never allowed.
+//!
+//! While the apiserver is away, nobody can be asked. What it has accepted and allowed last then counts for a bounded time, see
+//! [`outage`].
 
 mod access;
 mod attributes;
@@ -26,6 +30,7 @@ mod impersonation;
 mod lease;
 mod metrics;
 mod ourselves;
+mod outage;
 mod pod_watches;
 mod pods;
 mod rbac_generations;

@@ -64,6 +64,7 @@ mod tests {
     use crate::apiserver::metadata::ACCEPT_OBJECT;
     use crate::apiserver::testing::{FakeServer, answer};
     use crate::auth::config::AuthConfig;
+    use crate::auth::testing::reviews_by;
     use crate::auth::user::{POD_NAME, POD_UID};
 
     #[tokio::test]
@@ -84,7 +85,7 @@ mod tests {
             let pod = r#"{"metadata":{"uid":"1"}}"#;
             let server = FakeServer::plain(move |_, _| std::future::ready(answer(code, pod))).await;
             let upstream = Upstream::from_config(server.config()).await.unwrap();
-            let pods = Pods::new(Arc::new(Reviews::new(upstream, &AuthConfig::default(), Arc::default())), ttl);
+            let pods = Pods::new(Arc::new(reviews_by(upstream, &AuthConfig::default(), &Arc::default())), ttl);
             assert_eq!(pods.remembered.policy().max_capacity(), Some(MAX_REMEMBERED));
             let asked = Instant::now();
             let seen = pods.of(&user(account, uid)).await.ok().flatten();

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, Limited};
 use jiff::civil::{DateTime, datetime};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,9 @@ use tracing::field::Empty;
 use super::attributes::{Attributes, Requirement};
 use super::config::AuthConfig;
 use super::metrics::{AuthMetrics, Taken};
+use super::outage::Outage;
 use super::user::{Object, UserInfo};
-use crate::apiserver::client::{CallOptions, Identity, ReqBody, Upstream, empty, full};
+use crate::apiserver::client::{CallOptions, Identity, ReqBody, empty, full};
 use crate::apiserver::metadata::{ACCEPT_OBJECT, near_root};
 use crate::apiserver::{RequestVerb, UpstreamError};
 use crate::meta::{Status, errors};
@@ -32,6 +34,8 @@ use crate::telemetry::gauge::Raised;
 use crate::telemetry::seldom::Seldom;
 use crate::telemetry::trace::SPANS;
 
+/// How often it is logged that a review has failed.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 const TOKENS: &str = "tokenreviews.authentication.k8s.io";
 /// The most bytes of a TokenReview: it is as large as its question, plus a few words.
 const MAX_ANSWER: usize = 4 << 20;
@@ -49,13 +53,16 @@ pub(super) enum Unavailable {
     Share(&'static str),
     #[error("no review in time")]
     Timeout,
+    /// Nothing is where the apiserver should be, so it was not asked.
+    #[error("informerd cannot reach the kube-apiserver, which would have to authorize the request")]
+    Away,
     #[error("{0}")]
     Failed(String),
 }
 
 /// Sends reviews with the daemon's own identity, which needs the rights of `system:auth-delegator`.
 pub(super) struct Reviews {
-    upstream: Upstream,
+    pub(super) outage: Arc<Outage>,
     turns: Semaphore,
     /// Reviews of unknown tokens wait here first. So some of the turns always remain for known users, however many fake
     /// tokens clients send.
@@ -173,15 +180,15 @@ pub(super) struct AccessStatus {
 // === impl Reviews ===
 
 impl Reviews {
-    pub(super) fn new(upstream: Upstream, config: &AuthConfig, metrics: Arc<AuthMetrics>) -> Self {
+    pub(super) fn new(outage: Arc<Outage>, config: &AuthConfig, metrics: Arc<AuthMetrics>) -> Self {
         Self {
-            upstream,
+            outage,
             turns: Semaphore::new(config.max_reviews),
             strangers: Semaphore::new(config.max_reviews - config.max_reviews / 4),
             waiting_strangers: Gauge::default(),
             max_waiting: i64::try_from(config.max_waiting).unwrap_or(i64::MAX),
             limit: config.review_timeout,
-            failures: Seldom::new(Duration::from_secs(1)),
+            failures: Seldom::new(WARN_AGAIN),
             dated: Mutex::default(),
             metrics,
         }
@@ -194,8 +201,8 @@ impl Reviews {
     pub(super) async fn token(&self, token: &str, audiences: &[String]) -> Result<TokenStatus, Unavailable> {
         let spec = TokenSpec { token, audiences };
         let question = Question { kind: "TokenReview", api_version: "authentication.k8s.io/v1", spec };
-        self.metrics.token_reviews.inc();
-        self.ask("/apis/authentication.k8s.io/v1/tokenreviews", TOKENS, &question).await
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        self.ask(path, TOKENS, &question, &self.metrics.token_reviews).await
     }
 
     /// Asks the apiserver whether a user may do this.
@@ -210,8 +217,8 @@ impl Reviews {
         let spec = AccessSpec { resource_attributes, non_resource_attributes, user: username, groups, extra, uid };
         let question = Question { kind: "SubjectAccessReview", api_version: "authorization.k8s.io/v1", spec };
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        self.metrics.access_reviews.inc();
-        self.ask(path, "subjectaccessreviews.authorization.k8s.io", &question).await
+        let resource = "subjectaccessreviews.authorization.k8s.io";
+        self.ask(path, resource, &question, &self.metrics.access_reviews).await
     }
 
     /// Whether a pod exists and has this UID; `None` if that cannot be known because the daemon may not read pods.
@@ -252,8 +259,8 @@ impl Reviews {
         let target = format!("/api/v1/namespaces/{}/{resource}/{}{query}", escaped(namespace), escaped(name));
         let request = Request::get(target).header(ACCEPT, ACCEPT_OBJECT).body(empty());
         let request = request.map_err(|error| failed(&error))?;
-        self.metrics.pod_checks.inc();
-        Ok(self.in_time::<ObjectAnswer>(object.resource, request).await?.map(|answer| answer.metadata))
+        let sent = &self.metrics.pod_checks;
+        Ok(self.in_time::<ObjectAnswer>(object.resource, request, sent).await?.map(|answer| answer.metadata))
     }
 
     async fn ask<Q: Serialize, S: DeserializeOwned>(
@@ -261,13 +268,16 @@ impl Reviews {
         path: &'static str,
         resource: &'static str,
         question: &Q,
+        sent: &Counter,
     ) -> Result<S, Unavailable> {
         let body = serde_json::to_vec(question).map_err(|error| failed(&error))?;
         let request = Request::post(path).header(CONTENT_TYPE, "application/json").body(full(body));
         let request = request.map_err(|error| failed(&error))?;
-        let answer = self.in_time::<ReviewAnswer<S>>(resource, request).await;
+        let answer = self.in_time::<ReviewAnswer<S>>(resource, request, sent).await;
         let answer = answer.and_then(|answer| answer.map(|answer| answer.status).map_err(refused));
-        if let Err(error) = &answer {
+        if let Err(error) = &answer
+            && *error != Unavailable::Away
+        {
             self.metrics.review_failures.inc();
             if let Some(left_out) = self.failures.turn() {
                 tracing::warn!(%error, review = resource, left_out, "no answer to an access review");
@@ -276,11 +286,28 @@ impl Reviews {
         answer
     }
 
-    async fn in_time<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
+    async fn in_time<T: DeserializeOwned>(
+        &self,
+        resource: &'static str,
+        request: Request<ReqBody>,
+        sent: &Counter,
+    ) -> Answered<T> {
+        if self.outage.is_on() {
+            self.metrics.reviews_held.inc();
+            return Err(Unavailable::Away);
+        }
+        sent.inc();
         let span = tracing::info_span!(target: SPANS, "review", otel.name = resource, otel.status_code = Empty);
         // Boxed: every request of a client waits for its decision with it, and seldom needs it.
-        let asked = timeout(self.limit, Box::pin(self.in_turn(resource, request))).instrument(span.clone()).await;
-        let answer = asked.unwrap_or(Err(Unavailable::Timeout));
+        let asked = timeout(self.limit, Box::pin(self.in_turn(resource, request))).instrument(span.clone());
+        let answer = tokio::select! {
+            biased;
+            asked = asked => asked.unwrap_or(Err(Unavailable::Timeout)),
+            () = self.outage.begins() => {
+                self.metrics.reviews_held.inc();
+                Err(Unavailable::Away)
+            }
+        };
         if answer.is_err() {
             span.record("otel.status_code", "ERROR");
         }
@@ -321,7 +348,7 @@ impl Reviews {
     async fn exchange<T: DeserializeOwned>(&self, resource: &'static str, request: Request<ReqBody>) -> Answered<T> {
         let options = CallOptions::new(RequestVerb::Review, resource);
         let asked = Instant::now();
-        let response = self.upstream.send_with(Identity::Own, request, &options).await;
+        let response = self.outage.upstream().send_with(Identity::Own, request, &options).await;
         let response = response.map_err(|error: UpstreamError| failed(&error))?;
         let date = response.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(seconds);
         if let Some(date) = date {
@@ -381,14 +408,19 @@ pub(super) fn unavailable(error: &Unavailable) -> Status {
     if let Unavailable::Share(why) = error {
         return errors::too_many_requests(format!("informerd does not have the request authorized: {why}"), 1);
     }
+    if *error == Unavailable::Away {
+        return errors::service_unavailable(error.to_string(), Some(1));
+    }
     errors::service_unavailable(format!("informerd cannot have the request authorized: {error}"), Some(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::client::Upstream;
     use crate::apiserver::testing::{FakeServer, answer, padded, until};
     use crate::auth::attributes::Selectors;
+    use crate::auth::testing::reviews_by;
     use crate::lifecycle::spawn;
     use crate::meta::{Gvr, Verb};
 
@@ -399,7 +431,7 @@ mod tests {
         let config = AuthConfig { max_reviews: 4, max_waiting: 2, ..AuthConfig::default() };
         let config = AuthConfig { review_timeout: std::time::Duration::from_secs(3600), ..config };
         let metrics = Arc::<AuthMetrics>::default();
-        let reviews = Arc::new(Reviews::new(upstream, &config, Arc::clone(&metrics)));
+        let reviews = Arc::new(reviews_by(upstream, &config, &metrics));
         let ask = || {
             let reviews = Arc::clone(&reviews);
             spawn("token", async move { reviews.token("t", &[]).await.map(drop) })
@@ -443,7 +475,7 @@ mod tests {
         let server =
             FakeServer::plain(move |_, _| std::future::ready(answer(200, bodies.lock().next().unwrap()))).await;
         let upstream = Upstream::from_config(server.config()).await.unwrap();
-        let reviews = Reviews::new(upstream, &AuthConfig::default(), Arc::default());
+        let reviews = reviews_by(upstream, &AuthConfig::default(), &Arc::default());
         let access = async || reviews.access(&UserInfo::default(), &Attributes::default()).await.unwrap();
         let (allowed, not) = (access().await, access().await);
         assert_eq!((allowed.allowed, not.allowed), (true, false));

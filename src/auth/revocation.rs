@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::config::AuthConfig;
 use super::followed::Followed;
 use super::metrics::AuthMetrics;
+use super::outage::Outage;
 use super::rbac_generations::RbacGenerations;
 use super::settling::Settling;
 use super::user::{POD_UID, UserInfo};
@@ -21,7 +22,8 @@ use crate::apiserver::client::Upstream;
 use crate::apiserver::metadata::{Collection, Seen, Whole, follow};
 use crate::lifecycle::{Fatal, spawn_supervised};
 
-/// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s).
+/// An apiserver may accept the token of a deleted object for this long (its own caches live for 10 s). Longer if it is kept for longer
+/// while the apiserver is away.
 const REVOKED_FOR: Duration = Duration::from_secs(300);
 /// How often the watch of a collection is tried again if it is forbidden.
 const REFUSED: Duration = Duration::from_secs(60);
@@ -40,9 +42,20 @@ pub(super) struct Revoked {
     uids: Mutex<HashMap<Box<str>, Instant>>,
     /// How often deletions may have been missed.
     missed: AtomicU64,
+    /// For how long deletions are remembered, if that is longer than [`REVOKED_FOR`].
+    at_least: Duration,
     /// The watches of all service accounts, and of the pods of our own node.
     pub(super) accounts: Arc<Followed>,
     pub(super) pods: Arc<Followed>,
+}
+
+/// How many of the watches are lost: neither open nor refused, so changes may be missed.
+struct Lost(Arc<AtomicUsize>);
+
+/// One of them.
+struct OneLost {
+    all: Arc<AtomicUsize>,
+    is_lost: bool,
 }
 
 /// Starts all watches.
@@ -51,15 +64,20 @@ pub(super) fn start(
     upstream: &Upstream,
     generations: &Arc<RbacGenerations>,
     revoked: &Arc<Revoked>,
+    outage: &Arc<Outage>,
     metrics: &Arc<AuthMetrics>,
     fatal: &Fatal,
 ) {
-    let settling = Arc::new(Settling::new(RIGHTS.len(), Arc::clone(generations), Arc::clone(metrics)));
+    let lost = Lost(Arc::default());
+    let (kept, generated) = (Arc::clone(outage), Arc::clone(generations));
+    let sees_later = Box::new(move || kept.sees_later());
+    let settling = Arc::new(Settling::new(RIGHTS.len(), generated, sees_later, Arc::clone(metrics)));
     spawn_supervised("settling-rights", Arc::clone(&settling).run(), fatal);
     for (path, resource) in RIGHTS {
         let settling = Arc::clone(&settling);
-        let mut open = false;
+        let (mut open, mut lost) = (false, lost.one());
         let told = move |seen: Seen<'_>| {
+            lost.tell(&seen);
             match &seen {
                 Seen::Change { object, .. } => settling.change(&object.namespace),
                 Seen::Restarted(_) => settling.change(""),
@@ -83,7 +101,9 @@ pub(super) fn start(
     }
     for (collection, followed) in bound {
         let (followed, revoked, generations) = (Arc::clone(followed), revoked.clone(), generations.clone());
+        let mut lost = lost.one();
         let told = move |seen: Seen<'_>| {
+            lost.tell(&seen);
             if followed.tell(&seen) {
                 generations.nudge();
             }
@@ -91,6 +111,8 @@ pub(super) fn start(
         };
         spawn_supervised("watching-accounts", follow(upstream.clone(), collection, told), fatal);
     }
+    let outage = Arc::clone(outage);
+    spawn_supervised("outage", async move { outage.run(|| lost.is_none()).await }, fatal);
 }
 
 pub(super) fn collection(
@@ -101,9 +123,41 @@ pub(super) fn collection(
     Collection { path: path.into(), resource, field_selector, listed: false, whole: Whole::Nowhere, refused: REFUSED }
 }
 
+// === impl Lost ===
+
+impl Lost {
+    /// One more, which is lost until it tells otherwise.
+    fn one(&self) -> OneLost {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        OneLost { all: Arc::clone(&self.0), is_lost: true }
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+// === impl OneLost ===
+
+impl OneLost {
+    fn tell(&mut self, seen: &Seen<'_>) {
+        let is_lost = matches!(seen, Seen::Lost { .. });
+        match (std::mem::replace(&mut self.is_lost, is_lost), is_lost) {
+            (false, true) => _ = self.all.fetch_add(1, Ordering::AcqRel),
+            (true, false) => _ = self.all.fetch_sub(1, Ordering::AcqRel),
+            _ => {}
+        }
+    }
+}
+
 // === impl Revoked ===
 
 impl Revoked {
+    /// Remembers deletions for at least this long.
+    pub(super) fn for_at_least(at_least: Duration) -> Self {
+        Self { at_least, ..Self::default() }
+    }
+
     /// Whether the user's service account, or the pod that its token is bound to, was deleted.
     pub(super) fn covers(&self, user: &UserInfo) -> bool {
         let uids = self.uids.lock();
@@ -133,7 +187,7 @@ impl Revoked {
         }
         // Beyond the limit, reviews still detect the deletion, only later.
         if !uid.is_empty() && uids.len() < MAX_REVOKED {
-            uids.insert(uid.into(), Instant::now() + REVOKED_FOR);
+            uids.insert(uid.into(), Instant::now() + REVOKED_FOR.max(self.at_least));
         }
     }
 }
@@ -185,5 +239,38 @@ mod tests {
         tokio::time::advance(2 * REVOKED_FOR).await;
         revoked.insert("late");
         assert!(covers("late") && !covers("0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deletions_are_remembered_for_as_long_as_tokens_are_kept() {
+        let revoked = Revoked::for_at_least(3 * REVOKED_FOR);
+        let covers = |uid: &str| revoked.covers(&UserInfo { uid: uid.into(), ..Default::default() });
+        (0..MAX_REVOKED).for_each(|n| revoked.insert(&n.to_string()));
+        tokio::time::advance(2 * REVOKED_FOR).await;
+        revoked.insert("late");
+        assert!(covers("0") && !covers("late"));
+        tokio::time::advance(2 * REVOKED_FOR).await;
+        revoked.insert("late");
+        assert!(covers("late") && !covers("0"));
+    }
+
+    #[test]
+    fn a_watch_is_lost_until_it_is_open_or_refused() {
+        let lost = Lost(Arc::default());
+        let (mut first, mut second) = (lost.one(), lost.one());
+        for (is_first, seen, is_none) in [
+            (true, Seen::Restarted(Vec::new()), false),
+            (true, Seen::Pinged, false),
+            (false, Seen::Lost { is_due: false }, false),
+            (false, Seen::Refused, true),
+            (false, Seen::Lost { is_due: false }, false),
+            (true, Seen::Lost { is_due: true }, false),
+            (true, Seen::Live, false),
+            (false, Seen::Refused, true),
+        ] {
+            let watch = if is_first { &mut first } else { &mut second };
+            watch.tell(&seen);
+            assert_eq!(lost.is_none(), is_none, "{seen:?}");
+        }
     }
 }

@@ -27,16 +27,19 @@ pub(super) const SETTLES: [Duration; 6] = [
 const MAX_SETTLING: usize = 4096;
 /// How long decisions stay valid after a watch is lost. A watch that is reopened within this time at the revision where
 /// it stopped reports everything that it missed.
-const BLIND: Duration = Duration::from_secs(10);
+pub(super) const BLIND: Duration = Duration::from_secs(10);
+
+/// When to look again whether changes are seen, while the apiserver is away. `None`: all decisions are dropped.
+type SeesLater = Box<dyn Fn() -> Option<Instant> + Send + Sync>;
 
 /// Drops decisions when rights change, and has them repeated until the change has reached all authorizers. Drops all if one of the
 /// watches for changes stays closed: until it is open again, decisions are only used for a short time.
-#[derive(Debug)]
 pub(super) struct Settling {
     generations: Arc<RbacGenerations>,
     metrics: Arc<AuthMetrics>,
     /// The number of watches for changes of rights.
     watches: usize,
+    sees_later: SeesLater,
     state: Mutex<State>,
     more: Notify,
 }
@@ -55,8 +58,13 @@ struct State {
 
 impl Settling {
     /// Starts with this many watches, none of which is open yet.
-    pub(super) fn new(watches: usize, generations: Arc<RbacGenerations>, metrics: Arc<AuthMetrics>) -> Self {
-        Self { generations, metrics, watches, state: Mutex::default(), more: Notify::new() }
+    pub(super) fn new(
+        watches: usize,
+        generations: Arc<RbacGenerations>,
+        sees_later: SeesLater,
+        metrics: Arc<AuthMetrics>,
+    ) -> Self {
+        Self { generations, metrics, watches, sees_later, state: Mutex::default(), more: Notify::new() }
     }
 
     /// Records a change of rights in a namespace, or anywhere if `namespace` is empty.
@@ -98,7 +106,7 @@ impl Settling {
                 () = sleep_until(next) => {}
                 () = self.more.notified() => continue,
             }
-            let (settle, is_blind) = self.state.lock().due(next);
+            let (settle, is_blind) = self.state.lock().due(next, &self.sees_later);
             if is_blind {
                 tracing::warn!("roles and bindings cannot be watched: dropping all cached decisions");
                 self.metrics.flushes.inc();
@@ -122,7 +130,7 @@ impl State {
     }
 
     /// What is due by then: the namespaces that settle, and whether all decisions are dropped.
-    fn due(&mut self, by: Instant) -> (Vec<Box<str>>, bool) {
+    fn due(&mut self, by: Instant, sees_later: &SeesLater) -> (Vec<Box<str>>, bool) {
         let mut settle = Vec::new();
         self.pending.retain(|namespace, times| {
             if times.front().is_some_and(|time| *time <= by) {
@@ -131,7 +139,12 @@ impl State {
             }
             !times.is_empty()
         });
-        (settle, self.blind.take_if(|blind| *blind <= by).is_some())
+        let is_blind = self.blind.take_if(|blind| *blind <= by).is_some();
+        if is_blind {
+            // Whatever has changed while the apiserver is away is told when its watches go on.
+            self.blind = sees_later();
+        }
+        (settle, is_blind && self.blind.is_none())
     }
 }
 
@@ -146,7 +159,7 @@ mod tests {
     async fn a_change_is_told_at_once_and_settles_for_minutes() {
         let generations = Arc::<RbacGenerations>::default();
         let metrics = Arc::<AuthMetrics>::default();
-        let settling = Arc::new(Settling::new(4, generations.clone(), Arc::clone(&metrics)));
+        let settling = Arc::new(Settling::new(4, generations.clone(), Box::new(|| None), Arc::clone(&metrics)));
         let task = spawn("settling", settling.clone().run());
         let (a, b) = (generations.of("a"), generations.of("b"));
         tokio::task::yield_now().await;
@@ -170,7 +183,7 @@ mod tests {
 
     #[test]
     fn changes_in_more_namespaces_than_are_remembered_settle_everywhere() {
-        let settling = Settling::new(4, Arc::default(), Arc::default());
+        let settling = Settling::new(4, Arc::default(), Box::new(|| None), Arc::default());
         (0..MAX_SETTLING).for_each(|n| settling.change(&n.to_string()));
         let remembered = |namespace: &str| settling.state.lock().pending.contains_key(namespace);
         assert!(remembered("0") && !remembered(""));
@@ -182,7 +195,7 @@ mod tests {
     async fn what_was_decided_ends_when_a_watch_stays_away() {
         let generations = Arc::<RbacGenerations>::default();
         let metrics = Arc::<AuthMetrics>::default();
-        let settling = Arc::new(Settling::new(2, generations.clone(), Arc::clone(&metrics)));
+        let settling = Arc::new(Settling::new(2, generations.clone(), Box::new(|| None), Arc::clone(&metrics)));
         let task = spawn("settling", settling.clone().run());
         let before = generations.of("a");
         settling.watch(true);
@@ -219,6 +232,40 @@ mod tests {
         sleep(Duration::from_secs(11)).await;
         assert!(generations.of("a").change > forgotten.change, "and once more the next time");
         assert_eq!((metrics.flushes.get(), metrics.watches_live.get()), (2, 1));
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn decisions_outlive_a_lost_watch_for_as_long_as_they_are_kept() {
+        let generations = Arc::<RbacGenerations>::default();
+        let second = Duration::from_secs(1);
+        let until = Arc::new(Mutex::new(Instant::now() + 600 * second));
+        let keeps = Arc::clone(&until);
+        let later = move || (Instant::now() < *keeps.lock()).then(|| Instant::now() + second);
+        let settling = Arc::new(Settling::new(1, generations.clone(), Box::new(later), Arc::default()));
+        let task = spawn("settling", settling.clone().run());
+        settling.watch(true);
+        let before = generations.of("a");
+        settling.watch(false);
+        sleep(599 * second).await;
+        assert_eq!(generations.of("a"), before, "whatever the watch has missed, it tells when it goes on");
+        settling.change("b");
+        assert_eq!(generations.of("a").change, before.change);
+        assert!(generations.of("b").change > before.change);
+        sleep(3 * second).await;
+        let dropped = generations.of("a");
+        assert!(dropped.change > before.change, "they are not kept any longer");
+        sleep(600 * second).await;
+        assert_eq!(generations.of("a"), dropped, "once");
+        // A watch that is open again in time drops nothing.
+        settling.watch(true);
+        *until.lock() = Instant::now() + 600 * second;
+        settling.watch(false);
+        sleep(100 * second).await;
+        settling.watch(true);
+        *until.lock() = Instant::now();
+        sleep(100 * second).await;
+        assert_eq!(generations.of("a"), dropped);
         task.abort();
     }
 

@@ -30,7 +30,8 @@
 //! - **What no watch shows** is a signing key that is taken away. The apiserver has to be restarted for that, which breaks
 //!   the watch of accounts. As other apiservers may behave otherwise, a token is reviewed again after [`LONGEST`].
 //!
-//! If the apiserver cannot be asked, nothing is known for longer than these 9 s and `ttl`: its watches are lost then.
+//! If the apiserver cannot be asked, nothing stands for longer than these 9 s and `ttl`: its watches are lost then. While it is away,
+//! [`super::outage`] says what counts.
 
 use std::sync::Arc;
 use std::time::Duration;

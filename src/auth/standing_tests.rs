@@ -19,7 +19,7 @@ use crate::auth::config::AuthConfig;
 use crate::auth::delegated::Delegated;
 use crate::auth::metrics::AuthMetrics;
 use crate::auth::rbac_generations::RbacGenerations;
-use crate::auth::testing::{bearer, long};
+use crate::auth::testing::{bearer, long, reviews_by};
 use crate::auth::user::NODE_NAME;
 use crate::lifecycle::Fatal;
 
@@ -123,7 +123,14 @@ async fn a_token_is_reviewed_once_and_ends_with_what_it_is_bound_to() {
         let pods = if node.is_some() { "/api/v1/pods" } else { "/api/v1/namespaces/a/pods" };
         let config = AuthConfig { node, token_ttl, ..AuthConfig::default() };
         let metrics = Arc::<AuthMetrics>::default();
-        let delegated = Delegated::start(&config, &upstream, Arc::clone(&metrics), &Fatal::new()).unwrap();
+        let delegated = Delegated::start(
+            &config,
+            &upstream,
+            tokio::sync::watch::channel(false).1,
+            Arc::clone(&metrics),
+            &Fatal::new(),
+        )
+        .unwrap();
         let pod = json!({"pod": {"name": "p", "uid": "p"}, "node": {"name": "x", "uid": "x"}});
         let token = token(3600.0, &bindings(&pod));
         until(|| delegated.revoked.accounts.is_open()).await;
@@ -169,7 +176,9 @@ async fn a_token_that_the_apiserver_refuses_does_not_stand_before_it_accepts_it(
     let (_server, upstream) = server(&cluster).await;
     let token_ttl = Duration::from_millis(20);
     let config = AuthConfig { node: Some("x".into()), token_ttl, ..AuthConfig::default() };
-    let delegated = Delegated::start(&config, &upstream, Arc::default(), &Fatal::new()).unwrap();
+    let delegated =
+        Delegated::start(&config, &upstream, tokio::sync::watch::channel(false).1, Arc::default(), &Fatal::new())
+            .unwrap();
     until(|| delegated.revoked.accounts.is_open() && delegated.revoked.pods.is_open()).await;
     let token = token(7200.0, &bindings(&json!({"pod": {"name": "p", "uid": "p"}})));
     let source = Source::Token(Secret::new(&token));
@@ -194,7 +203,7 @@ async fn a_token_that_the_apiserver_refuses_does_not_stand_before_it_accepts_it(
 /// An account that is watched, and a review that has just accepted the token.
 async fn standing(cluster: &Arc<Cluster>) -> (Standing, FakeServer) {
     let (server, upstream) = server(cluster).await;
-    let reviews = Arc::new(Reviews::new(upstream, &AuthConfig::default(), Arc::default()));
+    let reviews = Arc::new(reviews_by(upstream, &AuthConfig::default(), &Arc::default()));
     let standing = Standing::new(reviews, Arc::default(), None);
     for watch in [&standing.revoked.accounts, &standing.revoked.pods] {
         watch.tell(&Seen::Restarted(Vec::new()));
@@ -352,7 +361,7 @@ fn looked_up(server: &FakeServer) -> usize {
 #[tokio::test]
 async fn no_pod_is_watched_for_nothing() {
     let (_server, upstream) = server(&Arc::default()).await;
-    let (revoked, reviews) = (Arc::<Revoked>::default(), Reviews::new(upstream.clone(), &long(), Arc::default()));
+    let (revoked, reviews) = (Arc::<Revoked>::default(), reviews_by(upstream.clone(), &long(), &Arc::default()));
     let watches = Arc::new(PodWatches::new(upstream, Arc::clone(&revoked), Arc::new(RbacGenerations::default())));
     let standing = Standing::new(Arc::new(reviews), Arc::clone(&revoked), Some(Arc::clone(&watches)));
     let token = token(60.0, &bindings(&json!({"pod": {"name": "p", "uid": "p"}})));

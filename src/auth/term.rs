@@ -72,7 +72,7 @@ impl Term {
                 (verdict, _) = access.ask(&caller, &wanted, Memory::Doubtful, true).await;
             }
             match verdict {
-                Verdict::Allowed(grant) => Some(grant.lease().gone().await),
+                Verdict::Allowed(grant) => grant.lease().gone().await,
                 Verdict::Refused { status, subject: Some(_) } => {
                     access.metrics.streams_revoked.inc();
                     Some(status)
@@ -99,7 +99,8 @@ impl Term {
     }
 
     /// Whether the watch has to end: with a Status for its client, or with `None` like a watch that times out, after
-    /// which the client has to ask again. Must not be polled again after that.
+    /// which the client has to ask again: only the apiserver can say what it may read, or nobody can now. Must not be
+    /// polled again after that.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Box<Status>>> {
         // If the task is gone, the right counts as lost. As for a lease, the budget of the task does not matter.
         Pin::new(&mut unconstrained(&mut self.over)).poll(cx).map(Result::unwrap_or_default)

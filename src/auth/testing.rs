@@ -16,6 +16,9 @@ use super::attributes::{Attributes, Selectors};
 use super::authorizer::BY_RBAC;
 use super::caller::{Caller, Mode};
 use super::config::AuthConfig;
+use super::metrics::AuthMetrics;
+use super::outage::Outage;
+use super::review::Reviews;
 use crate::apiserver::client::Upstream;
 use crate::apiserver::testing::{FakeServer, answer};
 use crate::lifecycle::Fatal;
@@ -37,6 +40,13 @@ pub(crate) struct Rights {
 
 pub(crate) fn right(user: &str, namespace: &str) -> Right {
     (user.to_owned(), namespace.to_owned())
+}
+
+/// Reviews whose apiserver is never away, unless the test says so.
+pub(super) fn reviews_by(upstream: Upstream, config: &AuthConfig, metrics: &Arc<AuthMetrics>) -> Reviews {
+    let others = tokio::sync::watch::channel(false).1;
+    let outage = Outage::new(upstream, config, others, Arc::clone(metrics));
+    Reviews::new(Arc::new(outage), config, Arc::clone(metrics))
 }
 
 pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Access, FakeServer) {
@@ -76,7 +86,8 @@ pub(crate) async fn judged_by(rights: &Arc<Rights>, config: &AuthConfig) -> (Acc
     })
     .await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    (Access::delegated(config, &upstream, &Fatal::new()).unwrap(), server)
+    let others = tokio::sync::watch::channel(false).1;
+    (Access::delegated(config, &upstream, others, &Fatal::new()).unwrap(), server)
 }
 
 /// An apiserver that allows these users these namespaces.

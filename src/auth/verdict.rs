@@ -54,6 +54,11 @@ impl Grant {
         self.held.iter().all(|held| matches!(held.source, Source::Token(_)))
     }
 
+    /// Whether the right was confirmed before the apiserver went away, and is only kept since then.
+    pub fn is_kept(&self) -> bool {
+        self.held.iter().any(Held::is_kept)
+    }
+
     /// The lease of a stream. It must be polled while the stream is open.
     pub fn lease(self) -> Lease {
         Lease::all(self.held.into_iter().map(Lease::of))

@@ -52,7 +52,8 @@ async fn the_lease_of_an_impersonated_user_ends_with_the_right_of_either() {
         let lease = grant(&access, &caller(&headers)).await.lease();
         rights.given.lock().remove(&gone);
         change(&access, "");
-        let status = tokio::time::timeout(Duration::from_secs(60), lease.gone()).await.expect("it ends");
+        let gone = tokio::time::timeout(Duration::from_secs(60), lease.gone()).await.expect("it ends");
+        let status = gone.expect("somebody says so");
         assert_eq!(status.code, 403);
         assert!(status.message.contains(says), "{says}: {}", status.message);
     }

@@ -11,10 +11,10 @@ use super::kubeconfig;
 use super::layers::{Effective, Loader, Raw};
 use super::otel;
 use super::parse::{
-    beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_bool, parse_client_ca,
-    parse_consistent_reads, parse_count, parse_group, parse_host, parse_lend_identity, parse_memory_size, parse_mode,
-    parse_name, parse_not_synced, parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer, parse_token_ttl,
-    parse_while_away, positive_count, positive_duration,
+    beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_away_age, parse_bool, parse_client_ca,
+    parse_consistent_reads, parse_count, parse_group, parse_host, parse_keeps, parse_lend_identity, parse_memory_size,
+    parse_mode, parse_name, parse_not_synced, parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer,
+    parse_token_ttl, parse_while_away, positive_count, positive_duration,
 };
 use super::removed::removed_variables;
 use super::resources::parse_rules;
@@ -255,6 +255,8 @@ impl Loader<'_> {
         let anonymous = self.parse("authentication.anonymous", parse_anonymous);
         let token_ttl = self.parse("authentication.ttl", parse_token_ttl);
         let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
+        let keeps = self.parse("authorization.whileAway", parse_keeps);
+        let away_age = self.parse("authorization.maxAwayAge", parse_away_age);
         Some(AuthConfig {
             client_ca,
             audiences,
@@ -262,6 +264,7 @@ impl Loader<'_> {
             anonymous: anonymous?,
             token_ttl: token_ttl?,
             allow_ttl: allow_ttl?,
+            max_away_age: if keeps? { away_age? } else { Duration::ZERO },
             ..AuthConfig::default()
         })
     }

@@ -160,6 +160,18 @@ pub const SETTINGS: &[Setting] = &[
         "5m",
         "how long an access that RBAC allows is cached; a change of roles or bindings ends it at once; what other authorizers allow is cached for 10 s at most",
     ),
+    one(
+        "authorization.whileAway",
+        "keep|refuse",
+        "keep",
+        "what counts on authenticating listeners while the apiserver is away: the users and accesses that it confirmed last (keep), or only what is cached otherwise (refuse)",
+    ),
+    one(
+        "authorization.maxAwayAge",
+        "duration",
+        "10m",
+        "how long a confirmed user or access counts without a review while the apiserver is away; at most 1h",
+    ),
     many(
         "authorization.sharedAggregatedGroups",
         "group",

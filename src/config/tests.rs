@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mistake::MOST_SUGGESTED;
-use super::parse::MAX_TOKEN_TTL;
+use super::parse::{MAX_AWAY_AGE, MAX_TOKEN_TTL};
 use super::source::MadeUp;
 use super::*;
 use crate::passthrough::LendIdentity;
@@ -465,5 +465,16 @@ fn a_signer_is_asked_or_is_this_one() {
     ] {
         let found = mistakes(tls(wrong));
         assert!(found.len() == 1 && found[0].contains(&format!(": {key}: ")), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
+fn what_counts_while_the_apiserver_is_away_has_a_bounded_age() {
+    let of = |settings: &str| from_file(&format!("authorization: {{{settings}}}\n"));
+    let age = |settings: &str| of(settings).unwrap().config.auth.max_away_age;
+    assert_eq!((age("whileAway: keep"), age("maxAwayAge: 1h")), (Duration::from_secs(600), MAX_AWAY_AGE));
+    assert_eq!(age("whileAway: refuse, maxAwayAge: 1h"), Duration::ZERO);
+    for wrong in ["maxAwayAge: 3601s", "maxAwayAge: 0s", "whileAway: serve"] {
+        assert_eq!(mistakes(of(wrong)).len(), 1, "{wrong}");
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Line {
     client: String,
     /// Empty if the client was not authenticated.
     pub(super) user: String,
+    /// Whether a decision allowed the request that was kept because the apiserver is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) kept: Option<bool>,
     program: String,
     protocol: &'static str,
     method: String,
@@ -105,6 +108,7 @@ impl AccessLog {
             time: format!("{:.6}", Timestamp::now()),
             client: connection.peer.map_or_else(|| "unix".to_owned(), |peer| peer.ip().to_canonical().to_string()),
             user: String::new(),
+            kept: None,
             program: program(agent).to_owned(),
             protocol: match request.version() {
                 _ if grpc => "gRPC",

@@ -1,5 +1,6 @@
 //! Watches that the apiserver answers through informerd. They end when the process ends, and when the client loses its
-//! right to them. They end between two events, as if the apiserver had ended them, and are not cut.
+//! right to them. They end between two events, as if the apiserver had ended them, and are not cut. So they do when the
+//! connection to the apiserver breaks between two events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -142,7 +143,15 @@ where
             return Poll::Ready(this.parting.take().map(|parting| Ok(Frame::data(parting))));
         };
         let polled = ready!(Pin::new(inner).poll_frame(cx)).map(|frame| frame.map_err(Into::into));
-        let Some(Ok(frame)) = polled else { return Poll::Ready(polled) };
+        let frame = match polled {
+            Some(Ok(frame)) => frame,
+            // The client has only whole events: for it the watch ends as one that times out, and it goes on after the last one.
+            Some(Err(_)) if this.framing.as_ref().is_some_and(Framing::is_between) => {
+                this.inner = None;
+                return Poll::Ready(None);
+            }
+            polled => return Poll::Ready(polled),
+        };
         match frame.into_data() {
             Ok(mut data) => {
                 let first = this.framing.as_mut().and_then(|framing| framing.follow(&data));

@@ -101,6 +101,27 @@ async fn without_a_drain_it_passes_through() {
     assert_eq!(body.collect().await.unwrap().to_bytes(), "{}\n{");
 }
 
+/// A client takes an error for the end of its connection at best, and lists everything again at worst.
+#[tokio::test]
+async fn when_the_connection_to_the_apiserver_breaks_it_is_cut_only_within_an_event() {
+    for (media_type, told, is_cut) in [
+        (JSON, "{}\n", false),
+        (JSON, "{}\n{", true),
+        (PROTOBUF, "\0\0\0\u{1}x", false),
+        (PROTOBUF, "\0\0\0\u{1}", true),
+        (PROTOBUF, "\0\0\0\u{1}x\0", true),
+        ("application/cbor-seq", "x", true),
+    ] {
+        let frames = [Ok(Frame::data(Bytes::from(told))), Err(std::io::Error::other("reset"))];
+        let ending = Ending::new(&drain::DrainWatch::never(), Duration::ZERO, super::super::answer::SHORTEST);
+        let inner = StreamBody::new(futures_util::stream::iter(frames));
+        let mut body = RelayedWatch::new(inner, framing(media_type), ending, None, &Arc::default());
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), told);
+        let end = body.frame().await;
+        assert_eq!(end.map(|end| end.is_err()), is_cut.then_some(true), "{media_type} {told:?}");
+    }
+}
+
 #[test]
 fn streams_whose_events_are_not_told_apart() {
     assert!(framing("application/json").is_some() && framing(PROTOBUF).is_some());

@@ -1,6 +1,6 @@
 //! The record of one request, for the table of clients, the latency histogram and the access log.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use http::{HeaderValue, Request, Response};
 use http_body::Frame;
@@ -12,6 +12,7 @@ use super::access_log::{AccessLog, Line};
 use super::answer::Body;
 use super::door::Connection;
 use super::record::{ClientStats, HttpMetrics, Plan, in_header};
+use crate::auth::Grant;
 use crate::codec::Slices;
 use crate::lifecycle::multiplexer::IsWatch;
 
@@ -22,6 +23,8 @@ pub struct RequestRecord {
     metrics: Arc<HttpMetrics>,
     began: Instant,
     plan: OnceLock<Plan>,
+    /// It ends with its own tasks, whoever keeps the record.
+    connection: Weak<Connection>,
     log: AccessLog,
     /// `None` if there is no access log, and after the line is written.
     line: Mutex<Option<Line>>,
@@ -35,7 +38,7 @@ struct Logged(Arc<RequestRecord>);
 impl RequestRecord {
     pub(super) fn begin<B>(
         request: &Request<B>,
-        connection: &Connection,
+        connection: &Arc<Connection>,
         grpc: bool,
         metrics: &Arc<HttpMetrics>,
         log: &AccessLog,
@@ -45,6 +48,7 @@ impl RequestRecord {
             metrics: Arc::clone(metrics),
             began: Instant::now(),
             plan: OnceLock::new(),
+            connection: Arc::downgrade(connection),
             log: log.clone(),
             line: Mutex::new(log.begin(request, connection, grpc)),
         })
@@ -55,6 +59,28 @@ impl RequestRecord {
         self.stats.is(user);
         if let Some(line) = &mut *self.line.lock() {
             user.clone_into(&mut line.user);
+        }
+    }
+
+    /// Records that the request was allowed by a decision that was kept because the apiserver is away.
+    pub fn is_kept(&self) {
+        if let Some(line) = &mut *self.line.lock() {
+            line.kept = Some(true);
+        }
+    }
+
+    /// Records who may have the answer.
+    pub(super) fn allowed_by(&self, grant: &Grant) {
+        self.is(grant.user().map_or("", |user| user.username.as_str()));
+        if grant.is_kept() {
+            self.is_kept();
+        }
+    }
+
+    /// Has the connection end once its other requests have ended: the client is better served elsewhere.
+    pub fn leave(&self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.close();
         }
     }
 
@@ -148,4 +174,39 @@ fn grpc_status<B>(response: &Response<B>) -> Option<&HeaderValue> {
 
 fn code(status: Option<&HeaderValue>) -> Option<u16> {
     status?.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::lifecycle::Fatal;
+    use crate::lifecycle::signals::Hangups;
+    use crate::telemetry::lines::{LineCounts, LinesTo};
+
+    #[tokio::test]
+    async fn the_line_of_a_request_says_whether_its_decision_was_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let (counts, to) = (Arc::<LineCounts>::default(), LinesTo::File(path.clone()));
+        let log = AccessLog::start(&to, Arc::clone(&counts), &Hangups::default(), &Fatal::new()).unwrap();
+        let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
+        let begin = || RequestRecord::begin(&Request::new(()), &connection, false, &Arc::default(), &log);
+        drop(begin());
+        let kept = begin();
+        kept.is_kept();
+        assert!(connection.closing.notified().now_or_never().is_none());
+        kept.leave();
+        assert!(connection.closing.notified().now_or_never().is_some());
+        drop(kept);
+        while counts.written.get() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let lines = std::fs::read_to_string(path).unwrap();
+        let kept = |line| serde_json::from_str::<serde_json::Value>(line).unwrap().get("kept").cloned();
+        assert_eq!(lines.lines().map(kept).collect::<Vec<_>>(), [None, Some(true.into())]);
+    }
 }

@@ -187,7 +187,7 @@ impl ServiceInner {
                             (read.own_credentials, reads) = (false, &self.reads);
                         }
                     }
-                    client.is(grant.user().map_or("", |user| user.username.as_str()));
+                    client.allowed_by(&grant);
                     let taken = BodyOptions::of(&head, wanted, connection).within(room.clone());
                     self.read(reads, (*read, info.verb), (grant, entry), &taken, &audit_id).await
                 }
@@ -211,10 +211,17 @@ impl ServiceInner {
                 let (again, of_part) = (self.in_case(&head, &info), Self::lists_part(&head, &info));
                 let status_form = form();
                 self.forward_not_older(&mut head, &info, connection, plan);
-                match self.forward(Request::from_parts(head, body), &info, connection, &audit_id, room.as_ref()).await {
+                let forwarded = match self.fails_anyway(again.as_ref(), connection) {
+                    Some(error) => Err(error),
+                    None => {
+                        let request = Request::from_parts(head, body);
+                        self.forward(request, &info, connection, &audit_id, room.as_ref()).await
+                    }
+                };
+                match forwarded {
                     Ok(response) => self.heard(self.booked(response, &info, plan, of_part), asked).await,
                     Err(error) => {
-                        let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id)).await;
+                        let old = Box::pin(self.while_away(&error, again, &info, connection, &audit_id, client)).await;
                         let refused = || (self.refuse(&Status::from(&error), status_form, audit_id), NOT_FORWARDED);
                         let (response, otherwise) = old.unwrap_or_else(refused);
                         plan = otherwise;
@@ -245,7 +252,7 @@ impl ServiceInner {
     ) -> Result<Option<(Grant, Option<Entry>)>, Box<Status>> {
         let query = head.uri.query().unwrap_or_default();
         let attributes = Arc::new(Attributes::of(head.method.as_str(), head.uri.path(), query, info));
-        let begin = |subject: Option<&Subject>| {
+        let begin = |subject: Option<&Subject>, is_kept: bool| {
             self.parts.audit.begin(|| audit::Request {
                 audit_id: String::from_utf8_lossy(audit_id.as_bytes()).into_owned(),
                 uri: head.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
@@ -254,16 +261,17 @@ impl ServiceInner {
                 impersonated: subject.and_then(|subject| subject.impersonated.as_deref()),
                 source: connection.peer.map(|peer| peer.ip()),
                 user_agent: audit::user_agent(&head.headers),
+                is_kept,
             })
         };
         match self.parts.access.check(&connection.caller(&head.headers), &attributes).await {
             Verdict::Allowed(grant) => {
-                let entry = begin(grant.subject().as_ref());
+                let entry = begin(grant.subject().as_ref(), grant.is_kept());
                 Ok(Some((grant, entry)))
             }
             Verdict::Forward(_) => Ok(None),
             Verdict::Refused { status, subject, .. } => {
-                if let Some(entry) = begin(Some(&subject.unwrap_or_default())) {
+                if let Some(entry) = begin(Some(&subject.unwrap_or_default()), false) {
                     entry.refuse(&status);
                 }
                 Err(status)
@@ -304,7 +312,9 @@ impl ServiceInner {
         };
         let outcome = match outcome {
             // The cache can answer soon, and the request cannot be forwarded.
-            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh)) if local && !stale => {
+            Outcome::Forward(reason @ (ForwardReason::NotSynced | ForwardReason::NotFresh))
+                if local && !stale && !self.gives_old(&gvr) =>
+            {
                 let message = format!(
                     "informerd cannot answer yet ({}), and cannot forward a client certificate",
                     reason.as_str()
@@ -347,11 +357,11 @@ impl ServiceInner {
     fn watch(&self, mut answer: WatchAnswer, lease: Lease, entry: Option<Entry>, taken: &BodyOptions) -> Answered {
         let (media_type, served, rent) = (answer.form.media_type(true), answer.served, answer.rent.take());
         let ending = Ending::new(&self.parts.drain, self.parts.drain_spread, SHORTEST);
-        let body = self.bodies.watch(answer, lease, entry, ending);
-        if let Some(Socket { handshake, client, connection }) = &taken.socket {
+        let body = self.bodies.watch(answer, lease, entry, ending).over(&taken.connection);
+        if let Some(Socket { handshake, client }) = &taken.socket {
             let session = websocket::serve(client.clone(), body.into_messages(), rent);
             let room = taken.room.clone();
-            self.open("websocket", Arc::clone(connection), async move { (session.await, room).0 });
+            self.open("websocket", Arc::clone(&taken.connection), async move { (session.await, room).0 });
             return Answered { response: handshake.accept(), served };
         }
         let cut = body.cut();

@@ -144,6 +144,9 @@ impl Informer {
         if newest && let Some(fresh) = self.taken_since(need.arrived, at_least) {
             return Ok(fresh);
         }
+        if self.probe.is_away() {
+            return Err(NotFresh::Late);
+        }
         let _waiting = self.waits.enter(arrived.at);
         let situation = self.situation(need);
         let proof = self.asked(need, &situation, arrived, before, at_least, newest).await;
@@ -211,6 +214,9 @@ impl Informer {
     /// # Errors
     /// The apiserver does not answer before the deadline.
     pub async fn revision(&self, verb: Verb, deadline: Instant) -> Result<ResourceVersion, NotFresh> {
+        if self.probe.is_away() {
+            return Err(NotFresh::Late);
+        }
         let word = timeout_at(deadline, self.probe.revision(Asked::now(), self.cache.newest(), pace(verb))).await;
         word.ok().and_then(Result::ok).map(|word| word.rv).ok_or(NotFresh::Late)
     }

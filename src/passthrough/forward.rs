@@ -28,7 +28,7 @@ use super::places::{Client, Held, Places};
 use super::shared::{Buffered, ReadKey, SharedRead, collect};
 use super::tunnel::Tunnel;
 use super::{BoxError, ForwardBody};
-use crate::apiserver::client::{CallOptions, Identity, ReqBody, Upstream, UpstreamBody, empty};
+use crate::apiserver::client::{CallOptions, Cause, Identity, ReqBody, Upstream, UpstreamBody, empty};
 use crate::apiserver::{RequestVerb, UpstreamError};
 use crate::auth::wants_upgrade;
 use crate::memory::Ledger;
@@ -115,6 +115,11 @@ impl Forward {
         let admission = Admission::new(Pace::new(places, config.window), &metrics);
         let reads = Coalescer::new();
         Self { inner: Arc::new(Inner { upstream, config, observer, reads, documents, admission, metrics }) }
+    }
+
+    /// The failure of every request while nothing is where the apiserver should be. `None` while something is.
+    pub fn away(&self) -> Option<ForwardError> {
+        self.inner.reaches().err()
     }
 
     pub fn metrics(&self) -> &ForwardMetrics {
@@ -232,6 +237,7 @@ impl Inner {
         body: ReqBody,
         asking: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
+        self.reaches()?;
         let admitted = self.admit(asking, body.size_hint().upper()).await?;
         self.send(admitted, head, body, asking).await
     }
@@ -243,12 +249,24 @@ impl Inner {
         body: ReqBody,
         Asking { identity, info, sender }: Asking<'_>,
     ) -> Result<Response<ForwardBody>, ForwardError> {
+        self.reaches()?;
         let observation = Observation::begin(&self.observer, info, &head, sender.known);
         let mut options = CallOptions::new(RequestVerb::Forward, resource_of(info));
         if info.is_plain_read() && info.verb != Verb::Watch {
             options = options.header_timeout(self.config.read_timeout);
         }
-        match self.upstream.send_with(identity, rebuild(head, body), &options).await {
+        let sent = self.upstream.send_with(identity, rebuild(head, body), &options);
+        // Nobody knows what has become of any other request.
+        let answer = if info.is_plain_read() {
+            tokio::select! {
+                biased;
+                answer = sent => answer,
+                () = self.upstream.gone() => Err(self.silence()),
+            }
+        } else {
+            sent.await
+        };
+        match answer {
             Ok(response) => Ok(self.answered(response, observation, admitted)),
             Err(error) => {
                 let error = self.failed(&error);
@@ -304,6 +322,7 @@ impl Inner {
         asking: Asking<'_>,
         client: OnUpgrade,
     ) -> Result<Answer, ForwardError> {
+        self.reaches()?;
         let admitted = self.admit(asking, body.size_hint().upper()).await?;
         let Asking { identity, info, sender } = asking;
         let observation = Observation::begin(&self.observer, info, &head, sender.known);
@@ -378,6 +397,17 @@ impl Inner {
             answer.extensions_mut().insert(held);
         }
         Ok(answer)
+    }
+
+    /// # Errors
+    /// Nothing is where the apiserver should be, so nothing is sent there.
+    pub(super) fn reaches(&self) -> Result<(), ForwardError> {
+        if self.upstream.away().is_some() { Err(self.failed(&self.silence())) } else { Ok(()) }
+    }
+
+    fn silence(&self) -> UpstreamError {
+        let error = self.upstream.health().error.unwrap_or_else(|| "it does not answer".into());
+        UpstreamError::Connect { authority: self.upstream.authority(), cause: Cause::new(error.to_string()) }
     }
 
     fn failed(&self, error: &UpstreamError) -> ForwardError {

@@ -53,6 +53,7 @@ impl Forward {
     }
 
     async fn read_once(&self, head: Parts, asking: Asking<'_>) -> Result<Response<ForwardBody>, ForwardError> {
+        self.inner.reaches()?;
         match ReadKey::of(&head, asking.info, asking.identity) {
             Some(key) => self.shared(key, head, asking).await,
             None => self.inner.fetch(head, empty(), asking).await,

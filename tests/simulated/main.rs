@@ -11,6 +11,7 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "a"}})
 }
 
+mod away;
 mod demo;
 mod disk;
 mod faults;

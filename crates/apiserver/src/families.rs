@@ -42,6 +42,11 @@ impl Collector for Families {
                 "Seconds for which no request to the apiserver got an answer; 0 while they do",
                 unreachable,
             ),
+            (
+                "upstream_away",
+                "Whether the apiserver was looked for, and nothing was there",
+                u64::from(self.0.away().is_some()),
+            ),
             ("upstream_silent_seconds", "Seconds since the apiserver last sent anything", silent),
         ] {
             let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

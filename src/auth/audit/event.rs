@@ -13,6 +13,8 @@ use crate::meta::Status;
 
 const DECISION: &str = "authorization.k8s.io/decision";
 const REASON: &str = "authorization.k8s.io/reason";
+/// Nobody confirmed the decision when it was used: the apiserver was away.
+const KEPT: &str = "informerd.io/decision-kept";
 
 /// One request, as it is logged.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub struct Request<'a> {
     pub source: Option<IpAddr>,
     /// By [`super::user_agent`].
     pub user_agent: String,
+    /// Whether it is allowed by a decision that was kept because the apiserver is away.
+    pub is_kept: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -90,6 +94,10 @@ pub(super) struct ResponseStatus {
 impl Event {
     pub(super) fn new(request: &Request<'_>, user: &UserInfo) -> Self {
         let now = now();
+        let mut annotations = BTreeMap::from([(DECISION, "allow"), (REASON, "")]);
+        if request.is_kept {
+            annotations.insert(KEPT, "true");
+        }
         Self {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
@@ -106,7 +114,7 @@ impl Event {
             response_status: None,
             request_received_timestamp: now.clone(),
             stage_timestamp: now,
-            annotations: BTreeMap::from([(DECISION, "allow"), (REASON, "")]),
+            annotations,
         }
     }
 

@@ -22,6 +22,7 @@ fn request<'a>(uri: &str, attributes: &'a Attributes, user: &'a UserInfo) -> Req
         impersonated: None,
         source: Some([10, 0, 0, 1].into()),
         user_agent: "kubectl".into(),
+        is_kept: false,
     }
 }
 
@@ -170,6 +171,21 @@ async fn refusals_and_streams() {
     let unknown = Request { user: None, ..request("/api/v1/pods", &pods, &user) };
     log.audit.begin(|| unknown).unwrap().complete(200);
     assert_eq!(log.lines(4).await[3]["user"]["username"], "system:unsecured");
+}
+
+/// A reader of the log can tell what nobody could confirm when it was read.
+#[tokio::test]
+async fn what_a_kept_decision_allows_says_so() {
+    let log = log(Policy::default());
+    let (user, pods) = (user(), attributes("/api/v1/pods?watch=1"));
+    for is_kept in [false, true] {
+        let request = Request { is_kept, ..request("/api/v1/pods?watch=1", &pods, &user) };
+        drop(log.audit.begin(|| request).unwrap().start());
+    }
+    let kept = |line: &serde_json::Value| line["annotations"]["informerd.io/decision-kept"].as_str() == Some("true");
+    let lines = log.lines(4).await;
+    assert_eq!(lines.iter().map(kept).collect::<Vec<_>>(), [false, false, true, true]);
+    assert!(lines.iter().all(|line| line["annotations"]["authorization.k8s.io/decision"] == "allow"));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
@@ -47,6 +47,12 @@ struct Called {
 /// Is notified of the user of a call once it is known.
 pub trait UserObserver: std::fmt::Debug + Send + Sync {
     fn is(&self, user: &str);
+
+    /// The call is allowed by a decision that was kept because the apiserver is away.
+    fn is_kept(&self);
+
+    /// Nobody can say any more whether the right to the call is still there. Its connection should take no more calls.
+    fn leave(&self);
 }
 
 /// What other components need to know about a call.
@@ -69,6 +75,7 @@ pub(in crate::grpc) struct Grants {
     grants: Vec<Grant>,
     audit_entries: Vec<Entry>,
     held: Option<Arc<Reservation>>,
+    known: Option<Arc<dyn UserObserver>>,
 }
 
 /// The permission for an open stream. Poll it while the stream is open.
@@ -76,6 +83,7 @@ pub(in crate::grpc) struct Right {
     lease: Lease,
     /// Ready when what the stream reads must not be shared any more.
     shared: Option<Pin<Box<dyn Future<Output = Error> + Send>>>,
+    known: Option<Arc<dyn UserObserver>>,
     /// When dropped, they record the end of the stream.
     _audit_entries: Box<[Entry]>,
     /// The memory of the credentials, which are checked again for as long as the stream is open.
@@ -174,7 +182,7 @@ impl Caller {
             return self.pays(self.paying().await, metrics).map_err(Status::from);
         };
         let attributes = Attributes::of_path(&self.0.call.uri);
-        if let Some(entry) = self.begin(&attributes, Some(&UserInfo::default())) {
+        if let Some(entry) = self.begin(&attributes, Some(&UserInfo::default()), false) {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
@@ -231,12 +239,16 @@ impl Caller {
         let (verdict, at) = self.0.access.check_all(&self.asking(), wanted, lasts).await;
         let (status, subject) = match verdict {
             Verdict::Allowed(grant) => {
-                if let (Some(known), Some(user)) = (&self.0.call.known, grant.user()) {
+                let (known, is_kept) = (self.0.call.known.clone(), grant.is_kept());
+                if let (Some(known), Some(user)) = (&known, grant.user()) {
                     known.is(&user.username);
                 }
+                if let Some(known) = known.as_ref().filter(|_| is_kept) {
+                    known.is_kept();
+                }
                 let audit_entries =
-                    wanted.iter().filter_map(|attributes| self.begin(attributes, grant.user())).collect();
-                return Ok(Grants { grants: vec![grant], audit_entries, held: self.0.held.clone() });
+                    wanted.iter().filter_map(|attributes| self.begin(attributes, grant.user(), is_kept)).collect();
+                return Ok(Grants { grants: vec![grant], audit_entries, held: self.0.held.clone(), known });
             }
             Verdict::Refused { status, subject, .. } => (status, subject),
             // gRPC calls are never forwarded.
@@ -244,14 +256,14 @@ impl Caller {
         };
         let user = subject.as_ref().map(|subject| &*subject.user);
         let nobody = UserInfo::default();
-        let audit_entries = wanted.get(at).and_then(|attributes| self.begin(attributes, user.or(Some(&nobody))));
+        let audit_entries = wanted.get(at).and_then(|attributes| self.begin(attributes, user.or(Some(&nobody)), false));
         if let Some(entry) = audit_entries {
             entry.refuse(&status);
         }
         Err(Error::status(*status).into())
     }
 
-    fn begin(&self, attributes: &Attributes, user: Option<&UserInfo>) -> Option<Entry> {
+    fn begin(&self, attributes: &Attributes, user: Option<&UserInfo>, is_kept: bool) -> Option<Entry> {
         let Called { call, user_agent, .. } = &*self.0;
         call.audit.begin(|| audit::Request {
             audit_id: call.audit_id.clone(),
@@ -261,6 +273,7 @@ impl Caller {
             impersonated: None,
             source: call.source,
             user_agent: user_agent.clone(),
+            is_kept,
         })
     }
 }
@@ -290,23 +303,23 @@ impl Grants {
     /// A stream is open. If one of the permissions is revoked, the whole stream ends.
     pub(in crate::grpc) fn open(self) -> Right {
         let audit_entries = self.audit_entries.into_iter().map(Entry::start).collect();
-        Right::new(self.grants, audit_entries, self.held)
+        Right::new(self.grants, audit_entries, self.held, self.known)
     }
 
     /// A list is being sent. The audit log records it as one complete response.
     pub(in crate::grpc) fn send(self) -> Right {
         self.audit_entries.into_iter().for_each(|entry| entry.complete(200));
-        Right::new(self.grants, Box::default(), self.held)
+        Right::new(self.grants, Box::default(), self.held, self.known)
     }
 
     /// Joins the permissions for several selections that are read together.
     pub(in crate::grpc) fn join(all: impl IntoIterator<Item = Self>) -> Self {
-        let mut joined = Self { grants: Vec::new(), audit_entries: Vec::new(), held: None };
+        let mut joined = Self { grants: Vec::new(), audit_entries: Vec::new(), held: None, known: None };
         for one in all {
             joined.grants.extend(one.grants);
             joined.audit_entries.extend(one.audit_entries);
             // They are of one caller.
-            joined.held = one.held;
+            (joined.held, joined.known) = (one.held, one.known);
         }
         joined
     }
@@ -315,9 +328,14 @@ impl Grants {
 // === impl Right ===
 
 impl Right {
-    fn new(grants: Vec<Grant>, audit_entries: Box<[Entry]>, held: Option<Arc<Reservation>>) -> Self {
+    fn new(
+        grants: Vec<Grant>,
+        audit_entries: Box<[Entry]>,
+        held: Option<Arc<Reservation>>,
+        known: Option<Arc<dyn UserObserver>>,
+    ) -> Self {
         let lease = Lease::all(grants.into_iter().map(Grant::lease));
-        Self { lease, shared: None, _audit_entries: audit_entries, _held: held }
+        Self { lease, shared: None, known, _audit_entries: audit_entries, _held: held }
     }
 
     /// The stream reads this resource with this proof from now on.
@@ -328,7 +346,7 @@ impl Right {
         });
     }
 
-    /// Returns why the permission was revoked. Do not poll it again after that.
+    /// Returns why the permission was revoked, or that nobody can say whether it was. Do not poll it again after that.
     pub(in crate::grpc) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if let Some(shared) = &mut self.shared
             && let Poll::Ready(error) = Pin::new(&mut unconstrained(shared.as_mut())).poll(cx)
@@ -336,7 +354,11 @@ impl Right {
             self.shared = None;
             return Poll::Ready(error);
         }
-        self.lease.poll_gone(cx).map(|status| Error::status(*status))
+        let gone = ready!(self.lease.poll_gone(cx));
+        if let (None, Some(known)) = (&gone, &self.known) {
+            known.leave();
+        }
+        Poll::Ready(gone.map_or_else(Error::unconfirmed, |status| Error::status(*status)))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tonic::Code;
 
+use super::super::status::failure;
 use super::*;
 use crate::apiserver::testing::FakeServer;
 use crate::auth::AuthConfig;
@@ -34,6 +35,14 @@ struct Told(Mutex<Vec<String>>);
 impl UserObserver for Told {
     fn is(&self, user: &str) {
         self.0.lock().push(user.to_owned());
+    }
+
+    fn is_kept(&self) {
+        self.0.lock().push("is kept".to_owned());
+    }
+
+    fn leave(&self) {
+        self.0.lock().push("leaves".to_owned());
     }
 }
 
@@ -191,4 +200,19 @@ async fn what_is_read_together_ends_together_and_each_part_is_logged() {
     drop(right);
     assert!(world.logged(9).await[6..].iter().all(|line| line.starts_with("ResponseComplete jane ")));
     assert_eq!(world.ledger.used(), before);
+}
+
+/// Its client has lost no right. It asks again, perhaps somebody else.
+#[tokio::test]
+async fn what_nobody_can_confirm_ends_as_unavailable_and_its_connection_takes_no_more_calls() {
+    let told = Arc::<Told>::default();
+    let (unsaid, gone) = tokio::sync::oneshot::channel();
+    let mut right = Right::new(Vec::new(), Box::default(), None, Some(told.clone()));
+    right.lease = Lease::until(gone);
+    let is_gone = std::future::poll_fn(|cx| Poll::Ready(right.poll_gone(cx).is_ready())).await;
+    assert!(!is_gone && told.0.lock().is_empty());
+    drop(unsaid);
+    let status = Status::from(std::future::poll_fn(|cx| right.poll_gone(cx)).await);
+    assert_eq!((status.code(), failure(&status).1.is_some()), (Code::Unavailable, true), "it says when to come back");
+    assert_eq!(*told.0.lock(), ["leaves"]);
 }

@@ -59,6 +59,12 @@ impl Error {
         Self::new(Reason::CONNECTION_AGE, "the connection is as old as it may become").after(Duration::ZERO)
     }
 
+    /// Nobody can say whether the right to a stream is still there.
+    pub(super) fn unconfirmed() -> Self {
+        let message = "informerd cannot have the right to the stream confirmed: the apiserver gives no answer";
+        Self::new(Reason::UNAVAILABLE, message).after(Duration::from_secs(1))
+    }
+
     pub(in crate::grpc) fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(Reason::UNIMPLEMENTED, message)
     }

@@ -26,6 +26,7 @@ pub(super) fn taken(gzip: bool, indent: bool) -> BodyOptions {
         gzip,
         short: 1 << 20,
         is_stream: false,
+        connection: Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None)),
         socket: None,
         room: None,
     }

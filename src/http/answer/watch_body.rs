@@ -2,7 +2,7 @@
 //! is sent at once.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::list_body::PART;
 use crate::auth::Lease;
 use crate::auth::audit::Entry;
 use crate::codec::{Form, Shape, Slices};
+use crate::http::door::Connection;
 use crate::http::record::HttpMetrics;
 use crate::lifecycle::ending::Ending;
 use crate::memory::{Cut, Ledger, StallGuards};
@@ -62,7 +63,15 @@ struct Leased {
     source: WatchSource,
     /// Comes next. There was no room for it. Boxed, because it is seldom there.
     next: Option<Box<Item>>,
+    /// Boxed, because a process has thousands of idle watches.
+    right: Box<Right>,
+}
+
+/// What the watch is allowed by, and what ends with it.
+struct Right {
     lease: Lease,
+    /// Takes no more requests once nobody can say whether the client still has the right.
+    connection: Weak<Connection>,
     /// Records the end of the watch when it is dropped.
     _audit_entry: Option<Box<Entry>>,
 }
@@ -83,9 +92,10 @@ impl WatchBody {
         ledger: &Ledger,
     ) -> Self {
         metrics.watches_total.inc();
+        let right = Right { lease, connection: Weak::new(), _audit_entry: audit_entry.map(Box::new) };
         Self {
             written: Written { form: answer.form, shape: answer.shape },
-            events: Some(Leased { source: answer.source, next: None, lease, _audit_entry: audit_entry.map(Box::new) }),
+            events: Some(Leased { source: answer.source, next: None, right: Box::new(right) }),
             ending,
             ends: false,
             pauses: false,
@@ -101,6 +111,14 @@ impl WatchBody {
     /// The same watch. Whoever sends it must know of [`Self::cut`].
     pub(super) fn guarded(self, stall_guards: &StallGuards) -> Self {
         Self { guards: Some((stall_guards.clone(), Cut::default())), ..self }
+    }
+
+    /// The same watch, which goes over this connection.
+    pub(in crate::http) fn over(mut self, connection: &Arc<Connection>) -> Self {
+        if let Some(events) = &mut self.events {
+            events.right.connection = Arc::downgrade(connection);
+        }
+        self
     }
 
     /// Is cut once its client does not take copies.
@@ -263,11 +281,18 @@ impl Body for WatchBody {
 // === impl Leased ===
 
 impl Leased {
-    /// Must not be polled again after an error. The lease is checked before every event, so that events after the loss
-    /// of the authorization are not sent.
+    /// Must not be polled again after an error or the end. The lease is checked before every event, so that events after the
+    /// loss of the authorization are not sent.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if let Poll::Ready(status) = self.lease.poll_gone(cx) {
-            return Poll::Ready(Some((WatcherEvent::Error(status), None)));
+        if let Poll::Ready(gone) = self.right.lease.poll_gone(cx) {
+            // Without a Status, nobody can say whether the right is still there. The client has not lost its place: it goes on
+            // after its last event, over another connection and so perhaps at another server, which may know.
+            if gone.is_none()
+                && let Some(connection) = self.right.connection.upgrade()
+            {
+                connection.close();
+            }
+            return Poll::Ready(gone.map(|status| (WatcherEvent::Error(status), None)));
         }
         if let Some(next) = self.next.take() {
             return Poll::Ready(Some(*next));

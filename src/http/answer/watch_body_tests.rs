@@ -105,6 +105,26 @@ async fn nothing_follows_an_error() {
     assert_eq!(metrics.watches_failed.get(), 1);
 }
 
+/// It has no error, which would say that the right is gone, and its client goes on after the last event.
+#[tokio::test]
+async fn a_watch_whose_right_nobody_can_confirm_just_ends_and_its_connection_takes_no_more_requests() {
+    let mut world = world().await;
+    let (unsaid, gone) = oneshot::channel();
+    let connection = Arc::new(Connection::new("http://127.0.0.1:0".parse().unwrap(), None));
+    let (body, metrics) = open(world.watch(AFTER), Lease::until(gone), &DrainWatch::never());
+    let mut body = body.over(&connection);
+    world.add(FIRST, 1).await;
+    assert_eq!(next(&mut body).await.unwrap(), added_text(FIRST, 1));
+    world.add(FIRST + 1, 1).await;
+    world.settle().await;
+    assert!(connection.closing.notified().now_or_never().is_none());
+    drop(unsaid);
+    assert_eq!(next(&mut body).await, None, "what came since then is not sent");
+    assert_eq!(next(&mut body).await, None, "and stays at its end");
+    assert_eq!((world.cache.stats().watchers, metrics.watches_failed.get()), (0, 0));
+    assert!(connection.closing.notified().now_or_never().is_some());
+}
+
 /// Its client continues after the last event that it got, and would not be told of the other deletions.
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_memory_ends_with_an_error_between_deletions_of_one_revision() {

@@ -90,10 +90,14 @@ fn messages_that_are_too_long_end_it() {
 }
 
 /// The client of this watch over a socket.
-fn session(mut watch: WatchAnswer, metrics: &Arc<HttpMetrics>) -> DuplexStream {
+fn session(watch: WatchAnswer, metrics: &Arc<HttpMetrics>) -> DuplexStream {
+    session_with(watch, Lease::all([]), metrics)
+}
+
+fn session_with(mut watch: WatchAnswer, lease: Lease, metrics: &Arc<HttpMetrics>) -> DuplexStream {
     let ending = Ending::new(&DrainWatch::never(), Duration::ZERO, super::super::watch_body::SHORTEST);
     let rent = watch.rent.take();
-    let events = WatchBody::new(watch, Lease::all([]), None, ending, metrics, &Ledger::default()).into_messages();
+    let events = WatchBody::new(watch, lease, None, ending, metrics, &Ledger::default()).into_messages();
     let (client, ours) = duplex(1 << 20);
     spawn("session", run(ours, events, rent));
     client
@@ -143,6 +147,21 @@ async fn what_is_sent_is_booked() {
     let message = [head(TEXT, event.len()), event.into_bytes()].concat();
     says(&mut client, &message).await;
     assert_eq!(factory.balances()["configmaps"].bytes, i64::try_from(message.len()).unwrap());
+}
+
+#[tokio::test]
+async fn without_a_confirmed_right_it_is_closed_as_usual() {
+    let (mut world, metrics) = (World::new(objects(1, 1)).await, Arc::<HttpMetrics>::default());
+    let (unsaid, gone) = tokio::sync::oneshot::channel();
+    let watch = world.watch(WatchStart::After(ResourceVersion(FIRST as u64)));
+    let mut client = session_with(watch, Lease::until(gone), &metrics);
+    world.add(FIRST, 5).await;
+    let event = added_text(FIRST, 5);
+    says(&mut client, &[head(TEXT, event.len()), event.into_bytes()].concat()).await;
+    drop(unsaid);
+    says(&mut client, b"\x88\x02\x03\xe8").await;
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!((metrics.watch_events.get(), metrics.watches_failed.get()), (1, 0));
 }
 
 #[tokio::test]

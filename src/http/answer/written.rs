@@ -45,6 +45,8 @@ pub(in crate::http) struct BodyOptions {
     short: usize,
     /// A stream keeps what its client does not take, and the connection goes on.
     is_stream: bool,
+    /// The connection that the answer goes over.
+    pub(in crate::http) connection: Arc<Connection>,
     /// Present if a watch goes over a WebSocket.
     pub(in crate::http) socket: Option<Socket>,
     /// The memory of the request, as far as it is not small.
@@ -55,7 +57,6 @@ pub(in crate::http) struct BodyOptions {
 pub(in crate::http) struct Socket {
     pub(in crate::http) handshake: Handshake,
     pub(in crate::http) client: OnUpgrade,
-    pub(in crate::http) connection: Arc<Connection>,
 }
 
 /// An answer from a cache.
@@ -225,13 +226,14 @@ impl BodyOptions {
     pub(in crate::http) fn of(request: &Parts, wanted: WantedFormat, connection: &Arc<Connection>) -> Self {
         let socket = |handshake| {
             let client = request.extensions.get::<OnUpgrade>()?.clone();
-            Some(Socket { handshake, client, connection: Arc::clone(connection) })
+            Some(Socket { handshake, client })
         };
         Self {
             wanted,
             gzip: gzip::is_accepted(&request.headers),
             short: framing::short(request.version),
             is_stream: request.version == Version::HTTP_2,
+            connection: Arc::clone(connection),
             socket: Handshake::of(request).and_then(socket),
             room: None,
         }

@@ -122,6 +122,11 @@ impl ProgressProbe {
         &self.questions
     }
 
+    /// Whether nothing is where the apiserver should be.
+    pub fn is_away(&self) -> bool {
+        self.upstream.away().is_some()
+    }
+
     /// When the apiserver answered last.
     pub fn last_heard(&self) -> Option<Instant> {
         self.questions.heard.get()

@@ -11,7 +11,7 @@ mod chaos;
 mod contents;
 mod load;
 mod rest;
-mod rights;
+pub(crate) mod rights;
 mod typed;
 mod users;
 mod world;

@@ -45,7 +45,7 @@ impl Rights {
 }
 
 /// The resources of RBAC, which this apiserver has by definitions, and the bindings.
-pub(super) fn define(server: &Server) {
+pub(crate) fn define(server: &Server) {
     for (kind, scope) in [
         ("Role", "Namespaced"),
         ("RoleBinding", "Namespaced"),
@@ -69,7 +69,7 @@ pub(super) fn define(server: &Server) {
 }
 
 /// What gives a user its right.
-fn binding(user: usize, n: u64) -> Value {
+pub(crate) fn binding(user: usize, n: u64) -> Value {
     let User { name, namespace } = USERS[user];
     let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
     let metadata = json!({"name": name, "namespace": namespace, "annotations": {"n": n.to_string()}});

@@ -154,6 +154,9 @@ impl Swarm {
                 yaml.push_str(settings);
             }
         }
+        // Mostly, what was allowed is kept for longer than any outage lasts.
+        let keeps = ["", "", "authorization: {maxAwayAge: 2s}\n", "authorization: {whileAway: refuse}\n"];
+        yaml.push_str(keeps[random.random_range(0..keeps.len())]);
         if faults.contains(&super::chaos::RESTORE) {
             yaml.push_str("storeCheck: 5s\n");
         }

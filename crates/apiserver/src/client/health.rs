@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::away::Misses;
 use crate::error::UpstreamError;
 
 /// The outcome of the requests so far.
@@ -34,8 +36,13 @@ pub(super) struct Keeper {
     /// Counts how often the apiserver answered again while the client looked for it. Dials that were waiting then are
     /// tried again.
     pub(super) found: watch::Sender<u64>,
+    pub(super) misses: Misses,
+    /// When it was last logged that the apiserver does not answer.
+    warned: Mutex<Option<Instant>>,
 }
 
+/// Where every other request is answered, the log would be full of it.
+const WARN_AGAIN: Duration = Duration::from_secs(60);
 /// An error's text is cut to this many bytes.
 const LONGEST_ERROR: usize = 512;
 
@@ -45,7 +52,8 @@ impl Keeper {
     pub(super) fn new() -> Self {
         let health = Health { reachable: false, since: Instant::now(), error: None };
         let (recoveries, sought, found) = (watch::Sender::new(0), watch::Sender::new(false), watch::Sender::new(0));
-        Self { health: Mutex::new(health), heard: AtomicBool::new(false), recoveries, sought, found }
+        let (misses, warned) = (Misses::default(), Mutex::default());
+        Self { health: Mutex::new(health), heard: AtomicBool::new(false), recoveries, sought, found, misses, warned }
     }
 
     pub(super) fn health(&self) -> Health {
@@ -71,6 +79,7 @@ impl Keeper {
     pub(super) fn learn<T>(&self, result: &Result<T, UpstreamError>, authority: &str) {
         if result.as_ref().err().is_none_or(UpstreamError::is_of_tls_peer) {
             self.heard.store(true, Ordering::Release);
+            self.misses.answered();
         }
         match result {
             Ok(_) => self.answered(authority),
@@ -101,9 +110,19 @@ impl Keeper {
         health.error = Some(text.into());
         drop(health);
         self.seek(true);
-        if was_reachable {
+        if was_reachable && self.warns() {
             tracing::warn!(apiserver = authority, %error, "apiserver does not answer");
         }
+    }
+
+    /// Whether it was not logged a moment ago that the apiserver does not answer.
+    fn warns(&self) -> bool {
+        let mut warned = self.warned.lock();
+        let is_due = warned.is_none_or(|at| at.elapsed() >= WARN_AGAIN);
+        if is_due {
+            *warned = Some(Instant::now());
+        }
+        is_due
     }
 }
 

@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use http::Request;
+use http::{Request, Response};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::task::JoinHandle;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
+use super::body::UpstreamBody;
 use super::call::{CallOptions, Identity};
-use super::request_body::empty;
+use super::connect::Wanted;
+use super::generation::Generation;
+use super::request_body::{ReqBody, empty};
 use super::settings::UpstreamConfig;
 use super::source::ConfigSource;
 use super::upstream::{Inner, Upstream};
@@ -29,6 +34,10 @@ const AT_ONCE: usize = 3;
 const AFTER_PLUGIN: Duration = Duration::from_secs(10);
 /// Pause after a configuration that could not be read.
 const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
+
+/// The same question over a connection that is open, asked at the same time as a new one is made: dials alone may fail. An answer
+/// counts as heard, and does not replace the connections.
+struct OverOpen(Option<JoinHandle<bool>>);
 
 /// Every identity may read it, and it is the cheapest request for the apiserver.
 const PATH: &str = "/readyz";
@@ -86,19 +95,24 @@ async fn attempt(upstream: Upstream) {
     let options = CallOptions::new(RequestVerb::Probe, "");
     let generation = upstream.inner.current.load_full();
     let own = generation.pool(Identity::Own);
-    let mut is_there = false;
+    let (mut is_there, mut is_asked) = (false, false);
+    let begun = Instant::now();
+    let open = OverOpen::ask(&upstream, &generation);
     let asking = async {
         own.renew().await?;
         is_there = true;
-        let request = Request::get(PATH).body(empty());
-        let request = request.map_err(|error| UpstreamError::Request(Cause::new(error)))?;
-        let request = upstream.prepare(&generation, Identity::Own, request, &options).await?;
+        let request = upstream.prepare(&generation, Identity::Own, question()?, &options).await?;
+        is_asked = true;
         own.send(request, &options).await
     };
-    let late = |_| Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE });
     let result = timeout(PATIENCE, asking).await.unwrap_or_else(late);
     if result.is_err() {
         upstream.learn(&result, &options);
+    }
+    // Without our credentials, a connection that was made has not been asked.
+    let is_miss = result.as_ref().is_err_and(is_silence) && (is_asked || !is_there);
+    if is_miss && open.is_silent().await {
+        upstream.inner.health.misses.missed(begun, upstream.inner.metrics.heard.get());
     }
     if is_there {
         // The connections of others are renewed before they are told that it answers. What comes of it says nothing about it.
@@ -112,6 +126,61 @@ async fn attempt(upstream: Upstream) {
     if matches!(result, Err(UpstreamError::Auth(_))) {
         sleep(AFTER_PLUGIN).await;
     }
+}
+
+// === impl OverOpen ===
+
+impl OverOpen {
+    fn ask(upstream: &Upstream, generation: &Arc<Generation>) -> Self {
+        if generation.pool(Identity::Own).connections.must_dial(Wanted::Any) {
+            return Self(None);
+        }
+        let (upstream, generation) = (upstream.clone(), Arc::clone(generation));
+        let asking = async move { hears_nothing(&upstream, &generation).await };
+        Self(Some(lifecycle::spawn("upstream-ask", asking)))
+    }
+
+    /// Whether nothing speaks over it, or there is none. `false` if it could not be asked.
+    async fn is_silent(mut self) -> bool {
+        match &mut self.0 {
+            Some(asking) => asking.await.unwrap_or(false),
+            None => true,
+        }
+    }
+}
+
+impl Drop for OverOpen {
+    fn drop(&mut self) {
+        if let Some(asking) = &self.0 {
+            asking.abort();
+        }
+    }
+}
+
+async fn hears_nothing(upstream: &Upstream, generation: &Generation) -> bool {
+    let options = CallOptions::new(RequestVerb::Probe, "");
+    let Ok(question) = question() else { return false };
+    // It may run an exec plugin, and what takes too long with that is no miss.
+    let Ok(request) = upstream.prepare(generation, Identity::Own, question, &options).await else { return false };
+    let answer = timeout(PATIENCE, generation.pool(Identity::Own).send(request, &options)).await.unwrap_or_else(late);
+    if answer.is_ok() {
+        upstream.inner.metrics.heard.set(Instant::now());
+        upstream.inner.health.misses.answered();
+    }
+    answer.is_err_and(|error| is_silence(&error))
+}
+
+fn question() -> Result<Request<ReqBody>, UpstreamError> {
+    Request::get(PATH).body(empty()).map_err(|error| UpstreamError::Request(Cause::new(error)))
+}
+
+fn late(_: Elapsed) -> Result<Response<UpstreamBody>, UpstreamError> {
+    Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE })
+}
+
+/// Whether nothing is there. A TLS handshake that fails for its content is of somebody.
+fn is_silence(error: &UpstreamError) -> bool {
+    error.is_unreachable() && !error.is_of_tls_peer()
 }
 
 /// Reads the configuration again when one of its files changes.

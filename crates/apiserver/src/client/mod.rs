@@ -2,6 +2,7 @@
 //! if the server has no HTTP/2. Requests carry our own credentials or none. Credentials are read again when they change
 //! or are refused.
 
+mod away;
 mod body;
 mod call;
 mod cluster;
@@ -10,6 +11,7 @@ mod connection;
 mod endpoint;
 mod exchange;
 mod generation;
+mod gone;
 mod handshake;
 mod health;
 mod io;
@@ -30,6 +32,7 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
+pub use away::Away;
 pub use body::UpstreamBody;
 pub use call::{CallOptions, Identity};
 pub use connection::ConnectionId;

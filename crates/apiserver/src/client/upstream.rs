@@ -204,11 +204,12 @@ impl Upstream {
         request: Request<ReqBody>,
         options: &CallOptions,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
+        let attempts = self.doubting(self.attempts(identity, request, options), options.verb);
         let result = match options.header_timeout {
-            Some(limit) => timeout(limit, self.attempts(identity, request, options))
+            Some(limit) => timeout(limit, attempts)
                 .await
                 .unwrap_or(Err(UpstreamError::Timeout { what: "the apiserver's answer", after: limit })),
-            None => self.attempts(identity, request, options).await,
+            None => attempts.await,
         };
         self.learn(&result, options);
         let meter = self.meter(options).cloned();

@@ -32,6 +32,8 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LAST_BACKOFF: Duration = Duration::from_millis(3300);
 /// A watch that ends so shortly before its time is over may have been measured from later than it began.
 const EARLY: Duration = Duration::from_secs(2);
+/// What breaks a watch within this time after its opening, before anything has come, may do so again and again.
+const SHORTLY: Duration = Duration::from_secs(5);
 const ACCEPT_WHOLE: &str = "application/json";
 const PAGE: u32 = 500;
 /// The most bytes that are kept of one page. The page itself may have any size.
@@ -202,7 +204,7 @@ async fn round(
     let is_stuck = match &listened {
         Ok(End::Silent) => false,
         Err(UpstreamError::Decode(_) | UpstreamError::Status(_)) => true,
-        Ok(End::Ended) | Err(_) => !came,
+        Ok(End::Ended) | Err(_) => !came && opened.elapsed() < SHORTLY,
     };
     if is_stuck {
         *from = None;

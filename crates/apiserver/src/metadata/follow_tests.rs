@@ -232,6 +232,12 @@ async fn a_watch_that_breaks_before_it_has_brought_anything_is_not_resumed() {
     assert_eq!(following.told(2).await, ["restarted with 1", "b"]);
     following.server.reset();
     assert_eq!(following.told(3).await, ["Lost", "Live", "b"], "one that did is resumed");
+    let following = following_to((200, LIST), LATER, Vec::new()).await;
+    assert_eq!(following.told(1).await, ["restarted with 1"]);
+    tokio::time::pause();
+    sleep(SHORTLY).await;
+    following.server.reset();
+    assert_eq!(following.told(2).await, ["Lost", "Live"], "so is one that was open for some time");
 }
 
 #[tokio::test]
