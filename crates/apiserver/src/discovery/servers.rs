@@ -97,17 +97,8 @@ impl Servers {
     /// An aggregated API server answers for it, or may do so.
     pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
         // A built-in group may have a version of an aggregated API server.
-        let waits = !matches!(resource.origin, Origin::BuiltIn) || self.inner.is_awaited.load(Ordering::Relaxed);
-        if waits && *self.inner.changes.borrow() == 0 {
-            let mut changes = self.inner.changes.subscribe();
-            // Until then nothing is known, which is an answer as well.
-            if timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await.is_err() {
-                self.inner.changes.send_if_modified(|changes| {
-                    let is_first = *changes == 0;
-                    *changes += u64::from(is_first);
-                    is_first
-                });
-            }
+        if !matches!(resource.origin, Origin::BuiltIn) || self.inner.is_awaited.load(Ordering::Relaxed) {
+            self.first_news().await;
         }
         let since = self.inner.state.read().shareable(resource)?;
         Ok(Shareable { servers: self.clone(), resource: Arc::clone(resource), since })
@@ -199,6 +190,28 @@ impl Servers {
         drop(state);
         if was_known || is_new {
             self.changed();
+        }
+    }
+
+    /// Waits where the APIServices are read, until they were read for the first time.
+    pub(super) async fn known(&self) {
+        if self.inner.is_awaited.load(Ordering::Relaxed) {
+            self.first_news().await;
+        }
+    }
+
+    async fn first_news(&self) {
+        if *self.inner.changes.borrow() > 0 {
+            return;
+        }
+        let mut changes = self.inner.changes.subscribe();
+        // Until then nothing is known, which is an answer as well.
+        if timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await.is_err() {
+            self.inner.changes.send_if_modified(|changes| {
+                let is_first = *changes == 0;
+                *changes += u64::from(is_first);
+                is_first
+            });
         }
     }
 
