@@ -74,7 +74,7 @@ impl WatchGroups {
     }
 
     /// Adds a watcher after the present entries; returns its group and its slot there.
-    pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, usize) {
+    pub(super) fn join(&mut self, predicate: &Predicate) -> (Arc<WatchGroup>, u32) {
         self.watchers += 1;
         if let Some(group) = self.by_predicate.get(predicate) {
             let slot = group.ring.lock().join();
@@ -95,7 +95,7 @@ impl WatchGroups {
     }
 
     /// Removes a watcher, and also its group if it was the last one.
-    pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: usize) {
+    pub(super) fn leave(&mut self, group: &Arc<WatchGroup>, slot: u32) {
         let mut ring = group.ring.lock();
         ring.leave(slot);
         // A closed group is not in the index, and its watchers are not counted.

@@ -11,7 +11,7 @@ use crate::selector::Predicate;
 pub(super) struct Membership {
     pub(super) shared: Arc<SharedCache>,
     pub(super) group: Arc<WatchGroup>,
-    pub(super) slot: usize,
+    pub(super) slot: u32,
     left: bool,
 }
 

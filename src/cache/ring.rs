@@ -134,13 +134,15 @@ impl SharedRing {
 
 impl Ring {
     /// Adds a watcher after all entries, and returns its place.
-    pub(super) fn join(&mut self) -> usize {
+    pub(super) fn join(&mut self) -> u32 {
         let cursor = self.end();
-        self.slots.insert(Slot { cursor, waker: None, basis: Basis::Known })
+        let slot = self.slots.insert(Slot { cursor, waker: None, basis: Basis::Known });
+        // A watcher is small, and four billion of them do not fit into memory.
+        u32::try_from(slot).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn leave(&mut self, slot: usize) {
-        self.slots.try_remove(slot);
+    pub(super) fn leave(&mut self, slot: u32) {
+        self.slots.try_remove(slot as usize);
     }
 
     pub(super) fn watchers(&self) -> usize {
@@ -152,9 +154,9 @@ impl Ring {
     }
 
     /// Why the watcher ends, if it was ended.
-    pub(super) fn ended(&self, slot: usize) -> Option<EndReason> {
+    pub(super) fn ended(&self, slot: u32) -> Option<EndReason> {
         let is_lost = |slot: &Slot| matches!(slot.basis, Basis::Lost);
-        self.closed.or_else(|| self.slots.get(slot).is_some_and(is_lost).then_some(EndReason::Relisted))
+        self.closed.or_else(|| self.slots.get(slot as usize).is_some_and(is_lost).then_some(EndReason::Relisted))
     }
 
     /// Adds the progress of these watchers to that of others.
@@ -166,18 +168,18 @@ impl Ring {
         })
     }
 
-    pub(super) fn set_basis(&mut self, slot: usize, basis: Basis) {
-        if let Some(slot) = self.slots.get_mut(slot) {
+    pub(super) fn set_basis(&mut self, slot: u32, basis: Basis) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
             slot.basis = basis;
         }
     }
 
     /// The state that the watcher lists, unless it can no longer continue from it.
-    pub(super) fn listed(&self, slot: usize) -> Result<Snapshot, EndReason> {
+    pub(super) fn listed(&self, slot: u32) -> Result<Snapshot, EndReason> {
         if let Some(reason) = self.closed {
             return Err(reason);
         }
-        match self.slots.get(slot).map(|slot| &slot.basis) {
+        match self.slots.get(slot as usize).map(|slot| &slot.basis) {
             Some(Basis::Listing(snapshot)) => Ok(snapshot.clone()),
             _ => Err(EndReason::TooSlow),
         }
@@ -193,11 +195,11 @@ impl Ring {
 
     /// Returns the entry at the watcher's position, and moves the watcher on. If no entry follows, the waker is stored.
     /// The watcher does without entries up to the revision `covered`.
-    pub(super) fn next(&mut self, slot: usize, covered: ResourceVersion, cx: &Context<'_>) -> Next<'_> {
+    pub(super) fn next(&mut self, slot: u32, covered: ResourceVersion, cx: &Context<'_>) -> Next<'_> {
         if let Some(reason) = self.ended(slot) {
             return Next::End(reason);
         }
-        let Some(slot) = self.slots.get_mut(slot) else { return Next::End(EndReason::TooSlow) };
+        let Some(slot) = self.slots.get_mut(slot as usize) else { return Next::End(EndReason::TooSlow) };
         if slot.cursor < self.base && self.dropped <= covered {
             slot.cursor = self.base;
         }
@@ -316,7 +318,7 @@ mod tests {
         ring.push(RingEntry { event: Arc::new(event), kind: EventType::Modified });
     }
 
-    fn next(ring: &mut Ring, slot: usize) -> Option<u64> {
+    fn next(ring: &mut Ring, slot: u32) -> Option<u64> {
         match ring.next(slot, ResourceVersion::ZERO, &Context::from_waker(Waker::noop())) {
             Next::Entry(entry, _) => Some(entry.event.rv.0),
             _ => None,

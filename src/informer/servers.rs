@@ -14,6 +14,8 @@ impl Factory {
     /// # Errors
     /// An aggregated API server answers, or may do so.
     pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
+        // An informer that starts before they were read may be of another server than it seems.
+        self.discovery().follow_services();
         self.discovery().servers().shareable(resource).await
     }
 

@@ -198,6 +198,16 @@ mod tests {
             ("a quiet collection", list, digest(Everything)),
             ("a huge quiet collection", large(list), FORWARD),
             ("most of a large quiet collection", of(MOST_OF_ALL, 40_000), digest(Everything)),
+            (
+                "the same with more changes than not",
+                Situation { odds: 0.4, ..of(MOST_OF_ALL, 40_000) },
+                digest(Everything),
+            ),
+            (
+                "the same with as many",
+                Situation { odds: 0.5, ..of(MOST_OF_ALL, 40_000) },
+                (Way::Revision, Way::Digest(Everything)),
+            ),
             ("most of one that is larger still", of(MOST_OF_ALL + 1, 40_000), FORWARD),
             ("the same after a digest that was late", late(of(40_000, 40_000)), FORWARD),
             ("the same if it cannot be forwarded", local(late(of(40_000, 40_000))), digest(Everything)),

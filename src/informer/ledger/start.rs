@@ -99,7 +99,7 @@ impl Wish {
             return ((is_worth && !read.past).then_some(usize::MAX), Cost::NOTHING);
         }
         let (all, cost) = self.costs();
-        let price = all.times(if self.table { TABLES } else { 1.0 } * self.debts.exp2());
+        let price = all.times(if self.table { TABLES } else { 1.0 } * self.debts.min(MOST_DEBTS).exp2());
         // A read of the past pays if the size is known, and starts nothing here.
         ((price.is_within(self.rent + cost) && !read.past).then_some(most), cost)
     }

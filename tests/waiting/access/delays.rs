@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use informerd::config::Config;
 use tokio::time::sleep;
 
 use crate::access::authorizers::a_nodes_rights_come_and_go_with_its_pods;
@@ -13,7 +14,12 @@ use crate::support::client::Watch;
 use crate::support::eventually;
 
 /// What is remembered is remembered for longer than any read waits.
-const LONG_TTL: &str = "authentication: {ttl: 2m}\nauthorization: {allowTtl: 1h}\n";
+const LONG_TTL: Duration = Duration::from_secs(3600);
+
+/// For longer than a configuration may say.
+fn remembers(config: &mut Config) {
+    (config.auth.token_ttl, config.auth.allow_ttl) = (LONG_TTL, LONG_TTL);
+}
 
 /// What is taken away.
 fn gone() -> String {
@@ -21,7 +27,7 @@ fn gone() -> String {
 }
 
 async fn world() -> (World, Faulty, Watch) {
-    let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
+    let (world, faulty) = World::faulty("", remembers).await;
     let through = world.through(Some(&world.token("space", &[]).await));
     let watch = through.watch("/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0").await;
     assert_eq!(watch.status, 200);
@@ -70,7 +76,7 @@ async fn silent_watches_of_rights() {
 /// What a forwarded watch rests on goes while it opens: the apiserver knew of it, and here it was never known.
 async fn what_goes_while_a_watch_opens() {
     for (goes, is_right) in [(&*gone(), true), ("/api/v1/namespaces/a/serviceaccounts/space", false)] {
-        let (world, faulty) = World::faulty(LONG_TTL, |_| {}).await;
+        let (world, faulty) = World::faulty("", remembers).await;
         let through = world.through(Some(&world.token("space", &[]).await));
         // Then its user is known, its rights are not.
         let elsewhere = "/api/v1/namespaces/b/configmaps?resourceVersion=0";

@@ -10,10 +10,12 @@ use crate::access::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_reviews_nothing_new_is_allowed() {
-    // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known. A denial is
-    // known for as long as this test needs it.
-    let change = |config: &mut Config| config.auth.deny_ttl = Duration::from_secs(600);
-    let (world, faulty) = World::faulty("consistentReads: cache\nauthentication: {ttl: 2m}\n", change).await;
+    // What is known is asked for again in the first minutes, in case that rights had just changed: it stays known. A token and
+    // a denial are known for as long as this test needs them.
+    let change = |config: &mut Config| {
+        (config.auth.token_ttl, config.auth.deny_ttl) = (Duration::from_secs(600), Duration::from_secs(600));
+    };
+    let (world, faulty) = World::faulty("consistentReads: cache\n", change).await;
     world.warm(&["/api/v1/configmaps", "/api/v1/pods"]).await;
     let space = world.token("space", &[]).await;
     let (direct, through) = (world.direct(Some(&space)), world.through(Some(&space)));

@@ -1,13 +1,18 @@
 //! Tokens that are bound to a pod of one node. What was reviewed is remembered for an hour: only watches tell of their end.
 
+use std::time::Duration;
+
 use http::Method;
+use informerd::config::Config;
 
 use crate::access::streams::{WATCH, error};
 use crate::access::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pod_or_account_ends_the_tokens_bound_to_it() {
-    let world = World::start("authentication: {node: node-x, ttl: 2m}\n").await;
+    // Longer than a configuration may say.
+    let change = |config: &mut Config| config.auth.token_ttl = Duration::from_secs(3600);
+    let world = World::start_changed("authentication: {node: node-x}\n", change).await;
     world.settled().await;
     let pod = |name: &str, account: &str, node: &str| {
         format!(

@@ -54,6 +54,13 @@ impl World {
         Self::before(Cluster::start().await, yaml).await
     }
 
+    /// With settings that a configuration may not have.
+    pub(super) async fn start_changed(yaml: &str, change: fn(&mut Config)) -> Self {
+        let cluster = Cluster::start().await;
+        let source = ConfigSource::kubeconfig(cluster.admin());
+        Self::changed(cluster, source, yaml, change).await
+    }
+
     /// Every watch for changed rights is open, and the informers of these collections have what the apiserver has.
     pub(super) async fn warmed(yaml: &str, collections: &[&str]) -> Self {
         let world = Self::start(yaml).await;

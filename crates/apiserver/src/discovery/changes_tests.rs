@@ -359,13 +359,26 @@ async fn definitions_are_followed_from_their_first_use() {
         let uris = world.server.uris();
         [DEFINITIONS, SERVICES].map(|path| uris.iter().any(|uri| uri.starts_with(&format!("{path}?"))))
     };
-    within(world.discovery.resolve("apps", "v1", "deployments")).await.unwrap().unwrap();
+    world.resolve("", "pods").await;
     sleep(Duration::from_millis(50)).await;
     assert_eq!(followed(), [false, false]);
     world.discovery.follow_services();
     until(|| followed() == [false, true]).await;
     world.resolve("example.com", "widgets").await;
     until(|| followed() == [true, true]).await;
+}
+
+/// Discovery is read at the start, and definitions are followed from their first use, perhaps days later.
+#[tokio::test]
+async fn a_version_that_came_between_is_noticed() {
+    let world = World::not_followed(Duration::ZERO).await;
+    world.hides.store(true, Ordering::Release);
+    world.resolve("", "pods").await;
+    world.hides.store(false, Ordering::Release);
+    world.discovery.follow_services();
+    lifecycle::spawn("definitions", world.discovery.clone().watch_definitions(DrainWatch::never()));
+    until(|| world.discovery.inner.changed.lock().includes("example.com", "widgets")).await;
+    assert!(!world.discovery.inner.changed.lock().includes("metrics.k8s.io", "nodes"), "it was there");
 }
 
 #[tokio::test]

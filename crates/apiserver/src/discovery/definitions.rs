@@ -27,7 +27,7 @@ pub(super) enum Kind {
 pub(super) enum Followed {
     #[default]
     Nothing,
-    /// APIServices: an informer runs, and must end when another server gets its group version.
+    /// APIServices: an informer runs, and must end when another server gets its group version, or an answer may be shared.
     Services,
     /// CustomResourceDefinitions as well: somebody asked for a resource that is not built in.
     All,

@@ -25,6 +25,10 @@ impl Discovery {
     }
 
     fn follow_from_now(&self, wanted: Followed) {
+        // Every read comes here: the lock is shared once they are followed.
+        if *self.inner.followed.borrow() >= wanted {
+            return;
+        }
         self.inner.followed.send_if_modified(|followed| {
             let is_more = *followed < wanted;
             *followed = wanted.max(*followed);
@@ -36,6 +40,7 @@ impl Discovery {
     /// not be watched, everything counts as changed every [`super::DiscoveryConfig::max_age`].
     pub async fn watch_definitions(self, drain: DrainWatch) {
         let [definitions, services] = [Kind::Definition, Kind::Service].map(|kind| self.follow(kind));
+        self.servers().are_awaited();
         tokio::select! {
             () = definitions => {}
             () = services => {}
@@ -109,14 +114,22 @@ impl Discovery {
         }
     }
 
-    /// An informer may already run, and have taken a resource of another server for one of the kube-apiserver.
+    /// What was read before the first list of APIServices may be outdated. An informer may already run, and have taken a resource
+    /// of another server for one of the kube-apiserver. And discovery may have been read long before, and lack versions.
     fn note_first(&self, kind: Kind, objects: &[Metadata]) {
-        if kind == Kind::Service && !self.definitions(kind).lock().was_listed {
-            let aggregated = objects.iter().filter(|object| object.has_service != Some(false));
-            for subject in aggregated.map(|object| kind.subject(&object.name)) {
-                if self.inner.resolutions.uses(&subject) {
-                    self.mark(&subject);
-                }
+        if kind != Kind::Service || self.definitions(kind).lock().was_listed {
+            return;
+        }
+        let index = self.inner.index.load();
+        for object in objects.iter().filter(|object| !object.name.is_empty()) {
+            let subject = kind.subject(&object.name);
+            let is_lacking = index.as_deref().is_some_and(|index| match &subject {
+                Subject::Version { group, version } => index.is_current(group, version).is_none(),
+                Subject::Resource { .. } | Subject::All => false,
+            });
+            let is_aggregated = object.has_service != Some(false);
+            if is_lacking || is_aggregated && self.inner.resolutions.uses(&subject) {
+                self.mark(&subject);
             }
         }
     }

@@ -72,6 +72,9 @@ impl Discovery {
     /// scope and its kind are.
     pub(super) async fn origin(&self, found: &mut ApiResource) -> Result<(Origin, Option<Instant>), UpstreamError> {
         let gvr = &found.gvr;
+        if !is_built_in(&gvr.group) {
+            self.inner.servers.known().await;
+        }
         // Even if there is a definition as well: the APIService decides.
         if self.inner.servers.is_aggregated(gvr) {
             return Ok((Origin::Unknown, None));

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -51,6 +52,8 @@ struct Inner {
     changes: watch::Sender<u64>,
     /// Whether changes are not reported at present.
     lost: watch::Sender<bool>,
+    /// Whether the APIServices are read once that is wanted.
+    is_awaited: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -79,8 +82,8 @@ struct ApiService {
 /// that is reopened in this time reports what it missed.
 const BLIND: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
-/// How long reads wait at the start of the process, until the APIServices were read. Once one of them has waited this long,
-/// no other waits.
+/// How long reads wait when the APIServices are first wanted, until they were read. Once one of them has waited this long, no
+/// other waits.
 const FIRST: Duration = Duration::from_secs(1);
 /// At this number of group versions whose servers changed, all others count as changed too.
 const MOST_MOVED: usize = 1000;
@@ -93,16 +96,9 @@ impl Servers {
     /// # Errors
     /// An aggregated API server answers for it, or may do so.
     pub async fn shareable(&self, resource: &Arc<Resource>) -> Result<Shareable, Unshareable> {
-        if !matches!(resource.origin, Origin::BuiltIn) && *self.inner.changes.borrow() == 0 {
-            let mut changes = self.inner.changes.subscribe();
-            // Until then nothing is known, which is an answer as well.
-            if timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await.is_err() {
-                self.inner.changes.send_if_modified(|changes| {
-                    let is_first = *changes == 0;
-                    *changes += u64::from(is_first);
-                    is_first
-                });
-            }
+        // A built-in group may have a version of an aggregated API server.
+        if !matches!(resource.origin, Origin::BuiltIn) || self.inner.is_awaited.load(Ordering::Relaxed) {
+            self.first_news().await;
         }
         let since = self.inner.state.read().shareable(resource)?;
         Ok(Shareable { servers: self.clone(), resource: Arc::clone(resource), since })
@@ -195,6 +191,33 @@ impl Servers {
         if was_known || is_new {
             self.changed();
         }
+    }
+
+    /// Waits where the APIServices are read, until they were read for the first time.
+    pub(super) async fn known(&self) {
+        if self.inner.is_awaited.load(Ordering::Relaxed) {
+            self.first_news().await;
+        }
+    }
+
+    async fn first_news(&self) {
+        if *self.inner.changes.borrow() > 0 {
+            return;
+        }
+        let mut changes = self.inner.changes.subscribe();
+        // Until then nothing is known, which is an answer as well.
+        if timeout(FIRST, changes.wait_for(|changes| *changes > 0)).await.is_err() {
+            self.inner.changes.send_if_modified(|changes| {
+                let is_first = *changes == 0;
+                *changes += u64::from(is_first);
+                is_first
+            });
+        }
+    }
+
+    /// The APIServices are read once that is wanted.
+    pub(super) fn are_awaited(&self) {
+        self.inner.is_awaited.store(true, Ordering::Relaxed);
     }
 
     /// Whether changes are not reported at present.

@@ -55,6 +55,21 @@ async fn a_read_waits_a_moment_for_the_first_news() {
     assert!(read.await.unwrap());
 }
 
+/// One of them may be about a version of a built-in group.
+#[tokio::test(start_paused = true)]
+async fn a_read_of_what_is_built_in_waits_as_well_where_apiservices_are_read() {
+    for (service, expected) in [(aggregated("v1.batch"), false), (own("v1.batch"), true)] {
+        let servers = Servers::default();
+        servers.are_awaited();
+        let reader = servers.clone();
+        let built_in = resource("batch", "v1", Origin::BuiltIn);
+        let read = spawn("read", async move { reader.shareable(&built_in).await.is_ok() });
+        sleep(FIRST / 2).await;
+        servers.listed([&service]);
+        assert_eq!(read.await.unwrap(), expected);
+    }
+}
+
 /// While the APIServices cannot be read, for whatever reason.
 #[tokio::test(start_paused = true)]
 async fn no_read_waits_again_once_one_has_waited_in_vain() {
