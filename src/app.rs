@@ -384,7 +384,7 @@ mod tests {
         );
         for shell in ["bash", "zsh", "fish"] {
             let (code, out, _) = told(&format!("completions {shell}"));
-            assert!(code == 0 && out.contains("informerd") && out.contains("snapshots-max-age"), "{shell}: {out}");
+            assert!(code == 0 && out.contains("informerd") && out.contains("snapshots-max-bytes"), "{shell}: {out}");
         }
         let (code, out, _) = told("man status");
         assert!(code == 0 && out.contains(".TH informerd-status 1"), "{out}");

@@ -424,7 +424,7 @@ mod tests {
         ] {
             let exit = parsed(line).unwrap_err();
             assert_eq!((exit.code, exit.text.matches("this setting is gone").count()), (64, 1), "{}", exit.text);
-            assert!(!exit.text.contains("--snapshots-max-age"), "it is not like another: {}", exit.text);
+            assert!(!exit.text.contains("--snapshots-max-bytes"), "it is not like another: {}", exit.text);
         }
     }
 

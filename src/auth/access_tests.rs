@@ -12,17 +12,17 @@ use crate::auth::cover::MAX_QUESTIONS;
 use crate::auth::shares::Payer;
 use crate::auth::testing::{Rights, allowing, bearer, caller, judged_by, long, right, watch_of};
 
-async fn access(config: AuthConfig) -> Access {
+async fn access(config: AuthConfig) -> (Access, FakeServer) {
     let server = FakeServer::plain(|_, _| std::future::ready(answer(500, "{}"))).await;
     let upstream = Upstream::from_config(server.config()).await.unwrap();
-    std::mem::forget(server);
-    Access::delegated(&config, &upstream, tokio::sync::watch::channel(false).1, &Fatal::new()).unwrap()
+    let others = tokio::sync::watch::channel(false).1;
+    (Access::delegated(&config, &upstream, others, &Fatal::new()).unwrap(), server)
 }
 
 #[tokio::test]
 async fn a_token_that_is_too_long_is_left_to_the_apiserver_and_is_no_outage() {
     let (long, short) = (bearer(&"t".repeat(40_000)), bearer(&"t".repeat(4000)));
-    let open = access(AuthConfig::default()).await;
+    let (open, _server) = access(AuthConfig::default()).await;
     // Its client does not count as one that cannot be judged now.
     assert_eq!(open.recognize(&caller(&long)).await.unwrap_err().code, 401);
     assert_eq!(open.recognize(&caller(&short)).await.unwrap_err().code, 503);
@@ -34,14 +34,14 @@ async fn a_token_that_is_too_long_is_left_to_the_apiserver_and_is_no_outage() {
     let unknown: Arc<[_]> = [CertificateDer::from(vec![0])].into();
     assert!(open.pass(&Caller { certificates: Some(&unknown), ..caller(&long) }, true).await.is_ok());
     // The apiserver could not say of which node it is.
-    let bound = access(AuthConfig { node: Some("node-x".into()), ..AuthConfig::default() }).await;
+    let (bound, _server) = access(AuthConfig { node: Some("node-x".into()), ..AuthConfig::default() }).await;
     assert_eq!(bound.pass(&caller(&long), true).await.unwrap_err().code, 401);
     assert_eq!(bound.pass(&caller(&short), true).await.unwrap_err().code, 503);
 }
 
 #[tokio::test]
 async fn what_passes_with_a_token_has_one_that_the_apiserver_sees() {
-    let access = access(AuthConfig::default()).await;
+    let (access, _server) = access(AuthConfig::default()).await;
     let token = ("sec-websocket-protocol", "v4, base64url.bearer.authorization.k8s.io.eA");
     for (upgrade, passes) in [
         (&[("connection", "upgrade"), ("upgrade", "websocket")][..], true),
@@ -140,7 +140,7 @@ async fn a_token_that_a_review_has_refused_goes_no_further() {
 /// The head of a request is as long as its client likes, and a forwarded watch lasts as long as it likes.
 #[tokio::test]
 async fn the_term_of_a_forwarded_watch_keeps_no_head() {
-    let access = access(AuthConfig::default()).await;
+    let (access, _server) = access(AuthConfig::default()).await;
     let head = bytes::Bytes::from([&b"Bearer t"[..], &[b'x'; 700_000]].concat());
     // Somebody, and one whom only the apiserver knows.
     for whom in [8..20, 8..head.len()] {
@@ -166,7 +166,8 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
     let (token, basic, jane) =
         (("authorization", "Bearer t"), ("authorization", "Basic eA=="), ("impersonate-user", "jane"));
     for node in [None, Some("node-x".to_owned())] {
-        let access = access(AuthConfig { client_ca: client_ca.clone(), node, ..AuthConfig::default() }).await;
+        let (access, _server) =
+            access(AuthConfig { client_ca: client_ca.clone(), node, ..AuthConfig::default() }).await;
         for certificates in [None, Some(&chain)] {
             for lines in [
                 &[token, token][..],
@@ -180,16 +181,26 @@ async fn a_caller_that_is_never_forwarded_is_told_to_try_again() {
                 let headers = head_with(lines);
                 let caller = Caller { certificates, may_impersonate: false, ..caller(&headers) };
                 let verdict = access.check(&caller, &Arc::default()).await;
-                assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "{lines:?}: {verdict:?}");
+                let (is_refused, code) = match &verdict {
+                    Verdict::Refused { status, .. } => (true, status.code),
+                    Verdict::Forward(status) => (false, status.code),
+                    Verdict::Allowed(_) => panic!("{lines:?}: {verdict:?}"),
+                };
+                // Who has a certificate counts as its user, and can never be forwarded.
+                let by_certificate = certificates.is_some() && *lines == [token];
+                assert_eq!((is_refused, code), (by_certificate, 503), "{lines:?}: {verdict:?}");
             }
         }
         let empty = HeaderMap::new();
         let alone = Caller { certificates: Some(&chain), may_impersonate: false, ..caller(&empty) };
         assert!(access.enter(&alone).await.is_ok(), "the certificate is accepted");
-        let verdict = access.check(&alone, &Arc::default()).await;
-        assert!(matches!(&verdict, Verdict::Forward(status) if status.code == 503), "no review: {verdict:?}");
-        let verdict = access.check(&Caller { may_impersonate: true, ..alone }, &Arc::default()).await;
-        assert!(matches!(&verdict, Verdict::Refused { status, .. } if status.code == 403), "over HTTP: {verdict:?}");
+        for may_impersonate in [false, true] {
+            let verdict = access.check(&Caller { may_impersonate, ..alone }, &Arc::default()).await;
+            assert!(
+                matches!(&verdict, Verdict::Refused { status, .. } if status.code == 503),
+                "no review: {verdict:?}"
+            );
+        }
     }
 }
 

@@ -198,10 +198,12 @@ impl Authorizer {
     /// Asks the apiserver, and remembers what it allows for times when it is away.
     async fn reviewed(&self, key: &DecisionKey, payer: Option<&UserInfo>) -> Result<Arc<Decision>, Unavailable> {
         let decision = self.review(&key.user, &key.attributes, key.generation, payer).await?;
-        if decision.allowed {
-            self.kept.insert(key.to_keep(), Arc::clone(&decision)).await;
-        } else {
-            self.kept.invalidate(&key.to_keep()).await;
+        // If the rights have settled further meanwhile, a denial may have come that was asked for later.
+        let is_present = self.generations.of(&key.attributes.namespace) == key.generation;
+        match decision.allowed {
+            true if is_present => self.kept.insert(key.to_keep(), Arc::clone(&decision)).await,
+            true => {}
+            false => self.kept.invalidate(&key.to_keep()).await,
         }
         Ok(decision)
     }
@@ -415,6 +417,21 @@ mod tests {
         assert!(ask(&jane, &a, Memory::Good).await.unwrap().kept, "for some seconds");
         generations.settle("a");
         assert!(ask(&jane, &a, Memory::Good).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_before_rights_have_settled_further_is_not_kept() {
+        let (_rights, access, _server) = allowing(&[("jane", "a")], &AuthConfig::default()).await;
+        let delegated = access.delegated.as_ref().unwrap();
+        let (authorizer, generations) = (&delegated.authorizer, &delegated.generations);
+        let user = Arc::new(UserInfo { username: "jane".into(), ..UserInfo::default() });
+        let key = DecisionKey { generation: generations.of("a"), user, attributes: watch_of("a") };
+        for is_kept in [true, false] {
+            assert!(authorizer.reviewed(&key, None).await.unwrap().allowed);
+            assert_eq!(authorizer.kept.get(&key.to_keep()).await.is_some(), is_kept);
+            authorizer.kept.invalidate(&key.to_keep()).await;
+            generations.settle("a");
+        }
     }
 
     #[test]

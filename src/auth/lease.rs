@@ -25,7 +25,7 @@ use crate::meta::{Status, errors};
 /// Changes come in bursts, and all streams see them at once. So their checks are spread over this time.
 const SPREAD: Duration = Duration::from_millis(200);
 /// How long after a change of rights a stream stays open if the right to it cannot be checked. So long is also waited for
-/// the review of a token that was kept without one while the apiserver was away.
+/// the review of a token that was kept without one while the apiserver was away, and for one that is not kept although others are.
 const DOUBT: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 /// The shortest time between two checks.
@@ -161,11 +161,13 @@ impl Held {
                     return Some(status);
                 }
                 Err(error) => {
-                    if changed {
+                    let (is_away, is_kept) = (error == Unavailable::Away, self.is_kept());
+                    // Others are kept, and this is not: its token was refused, or its end may have been missed.
+                    let is_left_out = is_away && !is_kept && self.access.outage.keeps(Instant::now()).is_some();
+                    if changed || is_left_out {
                         known_until = known_until.min(Instant::now() + DOUBT);
                     }
-                    let is_away = !changed && self.is_kept() && error == Unavailable::Away;
-                    let early = if is_away { early } else { Duration::ZERO };
+                    let early = if !changed && is_kept && is_away { early } else { Duration::ZERO };
                     if Instant::now() + early >= known_until {
                         self.access.metrics.streams_unconfirmed.inc();
                         return None;

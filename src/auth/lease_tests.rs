@@ -160,3 +160,19 @@ async fn what_was_kept_has_to_be_confirmed_soon() {
         tokio::time::resume();
     }
 }
+
+/// The end of its token may have been missed, and there is nobody to ask.
+#[tokio::test]
+async fn what_is_not_kept_ends_soon_while_others_are() {
+    let (_rights, access, _server) = allowing(&[("jane", "a")], &long()).await;
+    let delegated = access.delegated.as_ref().unwrap();
+    delegated.generations.set_watched(true);
+    let lease = lease(&access, "jane", &["a"]).await;
+    tokio::time::pause();
+    let begun = Instant::now();
+    delegated.outage.begin(begun);
+    delegated.revoked.tell(&Seen::Restarted(Vec::new()), &delegated.generations);
+    assert_eq!(lease.gone().await, None);
+    let lived = begun.elapsed();
+    assert!((DOUBT..2 * DOUBT).contains(&lived), "{lived:?}");
+}

@@ -1,5 +1,5 @@
 //! Authentication and authorization. No client can read through informerd what the kube-apiserver would refuse; while that is
-//! away, no client can read what it had not allowed within `authorization.maxAwayAge` before.
+//! away, no client can read what it had not allowed within the time of `authorization.whileAway` before.
 //!
 //! A listener that trusts its clients checks nothing. A delegated listener decides every read as the apiserver would:
 //! bearer tokens by TokenReview, client certificates by the cluster's CA, rights by SubjectAccessReview.

@@ -11,7 +11,7 @@ use super::kubeconfig;
 use super::layers::{Effective, Loader, Raw};
 use super::otel;
 use super::parse::{
-    beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_away_age, parse_bool, parse_client_ca,
+    beyond_this_machine, choice, parse_anonymous, parse_automatic_count, parse_bool, parse_client_ca,
     parse_consistent_reads, parse_count, parse_group, parse_host, parse_keeps, parse_lend_identity, parse_memory_size,
     parse_mode, parse_name, parse_not_synced, parse_only_tls13, parse_packing_form, parse_protobuf, parse_signer,
     parse_token_ttl, parse_while_away, positive_count, positive_duration,
@@ -63,6 +63,9 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, Mistakes> {
         _ => Err(Mistakes(loader.mistakes)),
     }
 }
+
+/// The apiserver seldom has events that are older than a few minutes.
+const SNAPSHOT_AGE: Duration = Duration::from_secs(900);
 
 // === impl Loader ===
 
@@ -192,7 +195,6 @@ impl Loader<'_> {
 
     fn snapshots(&mut self) -> Option<Option<SnapshotConfig>> {
         let max_bytes = self.parse("snapshots.maxBytes", parse_size);
-        let max_age = self.parse("snapshots.maxAge", positive_duration);
         let source = self.source;
         let key = self.optional("snapshots.key", |path| {
             let text = source.read(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
@@ -204,7 +206,7 @@ impl Loader<'_> {
             }
             return Some(None);
         };
-        Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: max_age?, key }))
+        Some(Some(SnapshotConfig { dir, max_bytes: max_bytes?, max_age: SNAPSHOT_AGE, key }))
     }
 
     fn http(&mut self, state_dir: PathBuf, drain_timeout: Option<Duration>) -> Option<HttpConfig> {
@@ -255,8 +257,7 @@ impl Loader<'_> {
         let anonymous = self.parse("authentication.anonymous", parse_anonymous);
         let token_ttl = self.parse("authentication.ttl", parse_token_ttl);
         let allow_ttl = self.parse("authorization.allowTtl", positive_duration);
-        let keeps = self.parse("authorization.whileAway", parse_keeps);
-        let away_age = self.parse("authorization.maxAwayAge", parse_away_age);
+        let max_away_age = self.parse("authorization.whileAway", parse_keeps);
         Some(AuthConfig {
             client_ca,
             audiences,
@@ -264,7 +265,7 @@ impl Loader<'_> {
             anonymous: anonymous?,
             token_ttl: token_ttl?,
             allow_ttl: allow_ttl?,
-            max_away_age: if keeps? { away_age? } else { Duration::ZERO },
+            max_away_age: max_away_age?,
             ..AuthConfig::default()
         })
     }

@@ -57,9 +57,22 @@ pub(super) fn parse_while_away(text: &str) -> Result<bool, String> {
     choice(text, &[("refuse", false), ("serve", true)])
 }
 
-/// Whether what the apiserver has confirmed counts while it is away.
-pub(super) fn parse_keeps(text: &str) -> Result<bool, String> {
-    choice(text, &[("keep", true), ("refuse", false)])
+/// How long what the apiserver has confirmed counts while it is away, and at most: so long, nobody can take it away.
+const DEFAULT_AWAY_AGE: Duration = Duration::from_secs(600);
+pub(super) const MAX_AWAY_AGE: Duration = Duration::from_secs(3600);
+
+/// How long what the apiserver has confirmed counts while it is away; zero if it does not.
+pub(super) fn parse_keeps(text: &str) -> Result<Duration, String> {
+    let Some(age) = text.strip_prefix("keep=") else {
+        let choices = [("keep", DEFAULT_AWAY_AGE), ("refuse", Duration::ZERO)];
+        return choice(text, &choices).map_err(|message| format!("{message}, keep=DURATION"));
+    };
+    match positive_duration(age) {
+        Ok(age) if age > MAX_AWAY_AGE => {
+            Err("keep=: must be at most 1h: so long, a right that was taken away lives on".to_owned())
+        }
+        age => age.map_err(|message| format!("keep=: {message}")),
+    }
 }
 
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
@@ -132,18 +145,6 @@ pub(super) fn parse_token_ttl(text: &str) -> Result<Duration, String> {
         Err("must be at most 2m: so long, a revoked token is accepted".to_owned())
     } else {
         Ok(ttl)
-    }
-}
-
-/// How long what the apiserver has allowed counts while it is away, at most: so long, nobody can take it away.
-pub(super) const MAX_AWAY_AGE: Duration = Duration::from_secs(3600);
-
-pub(super) fn parse_away_age(text: &str) -> Result<Duration, String> {
-    let age = positive_duration(text)?;
-    if age > MAX_AWAY_AGE {
-        Err("must be at most 1h: so long, a right that was taken away lives on".to_owned())
-    } else {
-        Ok(age)
     }
 }
 

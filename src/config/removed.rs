@@ -34,6 +34,7 @@ const fn dropped(key: &'static str, since: &'static str) -> Removed {
 
 /// All settings that are gone.
 pub const REMOVED: &[Removed] = &[
+    dropped("snapshots.maxAge", "a snapshot that was not written to for 15 minutes is not used"),
     dropped("snapshots.maxServedAge", "no snapshot is served before the apiserver has confirmed it"),
     replaced("consistentReads.get", ONE_MODE),
     replaced("consistentReads.list", ONE_MODE),

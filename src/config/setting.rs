@@ -162,15 +162,9 @@ pub const SETTINGS: &[Setting] = &[
     ),
     one(
         "authorization.whileAway",
-        "keep|refuse",
-        "keep",
-        "what counts on authenticating listeners while the apiserver is away: the users and accesses that it confirmed last (keep), or only what is cached otherwise (refuse)",
-    ),
-    one(
-        "authorization.maxAwayAge",
-        "duration",
-        "10m",
-        "how long a confirmed user or access counts without a review while the apiserver is away; at most 1h",
+        "keep|keep=DURATION|refuse",
+        "keep=10m",
+        "what counts on authenticating listeners while the apiserver is away: the users and accesses that it confirmed last, for so long, at most 1h (keep), or only what is cached otherwise (refuse)",
     ),
     many(
         "authorization.sharedAggregatedGroups",
@@ -231,12 +225,6 @@ pub const SETTINGS: &[Setting] = &[
         "directory where caches are stored, so that a restart needs no list; if unset, they are not stored",
     ),
     one("snapshots.maxBytes", "size", "1Gi", "disk space that all snapshots together may use"),
-    one(
-        "snapshots.maxAge",
-        "duration",
-        "15m",
-        "a snapshot older than this is not used; its age counts from the last write",
-    ),
     one(
         "snapshots.key",
         "path",

@@ -144,7 +144,9 @@ impl Informer {
         if newest && let Some(fresh) = self.taken_since(need.arrived, at_least) {
             return Ok(fresh);
         }
-        if self.probe.is_away() {
+        // What the apiserver has said before it was away may be recent enough.
+        let recent = arrived.before(if need.unknown { Duration::ZERO } else { need.max_age });
+        if self.probe.is_away() && self.probe.last_word().is_none_or(|word| word.asked < recent) {
             return Err(NotFresh::Late);
         }
         let _waiting = self.waits.enter(arrived.at);

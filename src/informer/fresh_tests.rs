@@ -5,8 +5,10 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 
 use super::*;
+use crate::apiserver::client::Upstream;
+use crate::apiserver::testing::{FakeServer, answer};
 use crate::cache::Writer;
-use crate::informer::factory::testing::{linked, nowhere, scripted};
+use crate::informer::factory::testing::{linked, nowhere, scripted, scripted_at};
 use crate::lifecycle::spawn;
 use crate::meta::{AttributesBuilder, EventType, Gvr, Object, ObjectKey, Origin, Raw, Resource};
 use crate::selector::LabelSelector;
@@ -80,8 +82,12 @@ impl World {
 
     /// A world whose resource is kept in this store.
     async fn of(store: Option<&Arc<SharedStore>>) -> Self {
+        Self::at(&nowhere().await, store).await
+    }
+
+    async fn at(upstream: &Upstream, store: Option<&Arc<SharedStore>>) -> Self {
         let script = Script::default();
-        let (informer, mut writer) = scripted(&script, None, store.cloned()).await;
+        let (informer, mut writer) = scripted_at(upstream, &script, None, store.cloned());
         script.takes(TAKES);
         script.store(10, &OBJECTS);
         writer.replace(objects(), rv(10)).await.unwrap();
@@ -90,10 +96,13 @@ impl World {
 
     /// A world whose store changes only in other resources.
     async fn quiet() -> Self {
-        let world = Self::new().await;
-        (0..10).for_each(|_| world.informer.probe.learn(false));
-        world.informer.probe.heard(rv(11));
-        world
+        Self::new().await.silent()
+    }
+
+    fn silent(self) -> Self {
+        (0..10).for_each(|_| self.informer.probe.learn(false));
+        self.informer.probe.heard(rv(11));
+        self
     }
 
     /// A task that lists, with the revision that it gets.
@@ -374,7 +383,10 @@ async fn a_client_that_hardly_waits_does_not_keep_others_from_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn who_reads_after_a_wait_in_vain_does_not_wait_until_the_stream_moves() {
-    let mut world = World::quiet().await;
+    // It is there, so that it is not away.
+    let server = FakeServer::plain(|_, _| std::future::ready(answer(500, "{}"))).await;
+    let upstream = Upstream::from_config(server.config()).await.unwrap();
+    let mut world = World::at(&upstream, None).await.silent();
     // The store has a change that does not come.
     world.script.store(12, &[OBJECTS[0], ("b", "selected", 12)]);
     let any = || Need { freshness: Freshness::Any, shown: rv(12), may_forward: false, ..everything() };

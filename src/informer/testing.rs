@@ -17,11 +17,20 @@ pub(in crate::informer) async fn scripted(
     namespace: Option<&str>,
     store: Option<Arc<SharedStore>>,
 ) -> (Arc<Informer>, Writer) {
-    let upstream = nowhere().await;
+    scripted_at(&nowhere().await, script, namespace, store)
+}
+
+/// The same at this apiserver, which is asked only for short watches.
+pub(in crate::informer) fn scripted_at(
+    upstream: &Upstream,
+    script: &Script,
+    namespace: Option<&str>,
+    store: Option<Arc<SharedStore>>,
+) -> (Arc<Informer>, Writer) {
     let resource = Resource::simple("", "configmaps", "ConfigMap");
     let questions = Arc::new(Questions::scripted(script.clone(), store));
     let scope = InformerScope { namespace: namespace.map(Into::into), ..InformerScope::default() };
-    let (informer, writer) = fed(&upstream, &ReflectorConfig::default(), resource, scope, questions, |_| {});
+    let (informer, writer) = fed(upstream, &ReflectorConfig::default(), resource, scope, questions, |_| {});
     (Arc::new(informer), writer)
 }
 

@@ -214,6 +214,17 @@ impl UpstreamError {
         matches!(self, Self::Tls { .. }) || self.is_of_tls_peer()
     }
 
+    /// Whether there was no file descriptor for a connection. So many clients say nothing about the apiserver.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        /// `EMFILE` and `ENFILE`.
+        const NO_DESCRIPTOR: [i32; 2] = [24, 23];
+        let Self::Connect { cause, .. } = self else { return false };
+        cause.chain().any(|error| {
+            let code = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+            code.is_some_and(|code| NO_DESCRIPTOR.contains(&code))
+        })
+    }
+
     /// Whether a peer that speaks TLS was refused, or has refused us. Whoever it is, the address does answer.
     pub(crate) fn is_of_tls_peer(&self) -> bool {
         // If TLS 1.3 refuses our certificate, this shows only on the first read after the handshake.
@@ -245,6 +256,15 @@ mod tests {
         let alert = rustls::Error::AlertReceived(rustls::AlertDescription::BadCertificate);
         let error = UpstreamError::Request(Cause::new(Outer(std::io::Error::other(alert))));
         assert!(error.is_about_certificates() && error.is_of_tls_peer());
+    }
+
+    #[test]
+    fn a_process_without_file_descriptors_has_asked_nobody() {
+        for (code, is_ours) in [(24, true), (23, true), (111, false)] {
+            let cause = Cause::new(Outer(std::io::Error::from_raw_os_error(code)));
+            let error = UpstreamError::Connect { authority: "a".into(), cause };
+            assert_eq!((error.is_of_this_process(), error.is_unreachable()), (is_ours, true), "{code}");
+        }
     }
 
     #[test]

@@ -292,13 +292,20 @@ impl Leased {
             {
                 connection.close();
             }
-            return Poll::Ready(gone.map(|status| (WatcherEvent::Error(status), None)));
+            // Unless it would miss others of the same revision there.
+            let split_at = self.next.as_ref().map_or_else(|| self.split_at(), |next| next.1);
+            let expired = || split_at.map(|rv| Box::new(errors::expired_watch(rv.get(), rv.get())));
+            return Poll::Ready(gone.or_else(expired).map(|status| (WatcherEvent::Error(status), None)));
         }
         if let Some(next) = self.next.take() {
             return Poll::Ready(Some(*next));
         }
-        let split_at = self.source.watcher().and_then(CacheWatcher::split_at);
+        let split_at = self.split_at();
         self.source.poll_next(cx).map(|next| next.map(|event| (event, split_at)))
+    }
+
+    fn split_at(&self) -> Option<ResourceVersion> {
+        self.source.watcher().and_then(CacheWatcher::split_at)
     }
 }
 

@@ -125,6 +125,24 @@ async fn a_watch_whose_right_nobody_can_confirm_just_ends_and_its_connection_tak
     assert!(connection.closing.notified().now_or_never().is_some());
 }
 
+/// Others of its revision may follow, which its client would not be told where it goes on.
+#[tokio::test]
+async fn a_watch_whose_right_nobody_can_confirm_has_an_error_after_a_deletion_that_may_not_be_alone() {
+    for is_alone in [true, false] {
+        let mut world = world().await;
+        let (unsaid, gone) = oneshot::channel();
+        let (mut body, _) = open(world.watch(AFTER), Lease::until(gone), &DrainWatch::never());
+        let deleted = item(0, 1).replace("\"1\"", &format!("\"{}\"", FIRST + 1));
+        let deleted = Arc::into_inner(parse(&deleted)).unwrap();
+        world.writer.delete_together(vec![deleted], is_alone).await.unwrap();
+        assert!(next(&mut body).await.unwrap().starts_with(r#"{"type":"DELETED""#));
+        drop(unsaid);
+        let last = next(&mut body).await;
+        assert_eq!(last.is_some_and(|last| last.contains(r#""reason":"Expired""#)), !is_alone);
+        assert_eq!(next(&mut body).await, None);
+    }
+}
+
 /// Its client continues after the last event that it got, and would not be told of the other deletions.
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_memory_ends_with_an_error_between_deletions_of_one_revision() {

@@ -155,7 +155,7 @@ impl Swarm {
             }
         }
         // Mostly, what was allowed is kept for longer than any outage lasts.
-        let keeps = ["", "", "authorization: {maxAwayAge: 2s}\n", "authorization: {whileAway: refuse}\n"];
+        let keeps = ["", "", "authorization: {whileAway: keep=2s}\n", "authorization: {whileAway: refuse}\n"];
         yaml.push_str(keeps[random.random_range(0..keeps.len())]);
         if faults.contains(&super::chaos::RESTORE) {
             yaml.push_str("storeCheck: 5s\n");

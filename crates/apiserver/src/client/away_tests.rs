@@ -7,7 +7,7 @@ use crate::client::tests::{get, upstream};
 use crate::client::{CallOptions, Identity, UpstreamConfig};
 use crate::error::{Cause, UpstreamError};
 use crate::metrics::RequestVerb;
-use crate::testing::{FakeServer, answer, until};
+use crate::testing::{FakeServer, answer, silence, until};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -145,7 +145,57 @@ async fn an_answer_over_the_open_connection_is_no_miss() {
     client.send(Identity::Own, get("/a")).await.unwrap();
     server.manners.lock().silent = usize::MAX;
     client.inner.health.doubt();
-    until(|| server.uris().iter().filter(|uri| *uri == "/readyz").count() >= 2).await;
+    until(|| server.uris().iter().filter(|uri| *uri == "/livez?exclude=etcd").count() >= 2).await;
+    assert_eq!(client.away(), None);
+}
+
+/// It is slow, and there.
+#[tokio::test]
+async fn an_answer_that_comes_late_is_heard() {
+    let server = FakeServer::tls(&["h2"], 100, |request, _| async move {
+        if request.uri().path() == "/livez" {
+            tokio::time::sleep(ms(3500)).await;
+        }
+        answer(200, "")
+    })
+    .await;
+    let client = upstream(server.config(), UpstreamConfig::default()).await;
+    client.send(Identity::Own, get("/a")).await.unwrap();
+    server.manners.lock().silent = usize::MAX;
+    let before = client.metrics().heard.get();
+    client.inner.health.doubt();
+    until(|| client.metrics().heard.get() > before).await;
+    assert_eq!(client.away(), None);
+}
+
+/// It may have too much to do for an answer.
+/// As TokenReviews are, where a webhook answers them.
+#[tokio::test]
+async fn who_is_slow_with_one_question_is_not_looked_for() {
+    let server = FakeServer::plain(|request, _| async move {
+        if request.uri().path() == "/slow" {
+            tokio::time::sleep(ms(3200)).await;
+        }
+        answer(200, "")
+    })
+    .await;
+    let client = upstream(server.config(), UpstreamConfig::default()).await;
+    // Two connections: one stays idle, and is asked.
+    let both = [get("/a"), get("/b")].map(|request| client.send(Identity::Own, request));
+    futures_util::future::join_all(both).await;
+    let options = CallOptions::new(RequestVerb::Review, "tokenreviews");
+    client.send_with(Identity::Own, get("/slow"), &options).await.unwrap();
+    assert_eq!(client.metrics().seeks.get(), 0, "{:?}", server.uris());
+    assert_eq!(client.away(), None);
+}
+
+#[tokio::test]
+async fn whoever_shakes_hands_is_there() {
+    let server = FakeServer::tls(&["h2"], 100, |_, _| silence()).await;
+    let client = upstream(server.config(), UpstreamConfig::default()).await;
+    client.inner.health.doubt();
+    // By then, more than two probes are over.
+    until(|| client.metrics().seeks.get() >= 7).await;
     assert_eq!(client.away(), None);
 }
 

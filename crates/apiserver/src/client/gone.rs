@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::away::Away;
+use super::mend::OverOpen;
 use super::upstream::Upstream;
 use crate::metrics::RequestVerb;
 
@@ -14,6 +15,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// If one of our own short questions has no answer after this time, and nothing else has come either, the client looks for the
 /// apiserver.
 const UNANSWERED: Duration = Duration::from_secs(2);
+/// How long the apiserver may take to answer over a connection that is open, before the client looks for it.
+const SILENT: Duration = Duration::from_secs(1);
 
 // === impl Upstream ===
 
@@ -40,7 +43,13 @@ impl Upstream {
                 return answer;
             }
             if self.inner.metrics.heard.get().is_none_or(|heard| heard < asked) {
-                self.inner.health.doubt();
+                // Who is only slow with this question answers another one. Looking for it would replace the connections, and what
+                // is under way on them would be asked again.
+                let open = OverOpen::ask(self, &self.inner.current.load_full());
+                tokio::select! {
+                    answer = &mut answer => return answer,
+                    is_silent = open.says_nothing_for(SILENT) => if is_silent { self.inner.health.doubt() },
+                }
             }
         }
         answer.await

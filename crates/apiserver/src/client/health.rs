@@ -37,8 +37,8 @@ pub(super) struct Keeper {
     /// tried again.
     pub(super) found: watch::Sender<u64>,
     pub(super) misses: Misses,
-    /// When it was last logged that the apiserver does not answer.
-    warned: Mutex<Option<Instant>>,
+    /// Whether it is still to be logged that the apiserver does not answer, and when it last was.
+    warned: Mutex<(bool, Option<Instant>)>,
 }
 
 /// Where every other request is answered, the log would be full of it.
@@ -96,6 +96,7 @@ impl Keeper {
         }
         *health = Health { reachable: true, since: Instant::now(), error: None };
         drop(health);
+        self.warned.lock().0 = false;
         tracing::info!(apiserver = authority, "apiserver answers");
         self.recoveries.send_modify(|count| *count += 1);
     }
@@ -110,19 +111,19 @@ impl Keeper {
         health.error = Some(text.into());
         drop(health);
         self.seek(true);
-        if was_reachable && self.warns() {
+        if self.warns(was_reachable) {
             tracing::warn!(apiserver = authority, %error, "apiserver does not answer");
         }
     }
 
-    /// Whether it was not logged a moment ago that the apiserver does not answer.
-    fn warns(&self) -> bool {
+    /// Whether it is logged now that the apiserver does not answer: once for each time that it has stopped, and later if another
+    /// time was logged a moment ago. One that lasts is always logged.
+    fn warns(&self, has_stopped: bool) -> bool {
         let mut warned = self.warned.lock();
-        let is_due = warned.is_none_or(|at| at.elapsed() >= WARN_AGAIN);
-        if is_due {
-            *warned = Some(Instant::now());
-        }
-        is_due
+        let (is_due, last) = (warned.0 || has_stopped, warned.1);
+        let warns = is_due && last.is_none_or(|at| at.elapsed() >= WARN_AGAIN);
+        *warned = if warns { (false, Some(Instant::now())) } else { (is_due, last) };
+        warns
     }
 }
 
@@ -159,6 +160,18 @@ mod tests {
         let cause = Cause::new(std::io::Error::other(rustls::Error::UnsupportedNameType));
         stranger.learn(&Err::<(), _>(UpstreamError::Tls { authority: "a".into(), cause }), "a");
         assert!(stranger.heard.load(Ordering::Acquire), "it is not the apiserver, but somebody answers");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_outage_that_lasts_is_logged_and_of_short_ones_one_a_minute() {
+        let keeper = Keeper::new();
+        let warned = [false, true, false, true].map(|has_stopped| keeper.warns(has_stopped));
+        assert_eq!(warned, [false, true, false, false]);
+        tokio::time::advance(WARN_AGAIN).await;
+        assert_eq!([keeper.warns(false), keeper.warns(false), keeper.warns(true)], [true, false, false]);
+        keeper.learn(&Ok(()), "a");
+        tokio::time::advance(WARN_AGAIN).await;
+        assert!(!keeper.warns(false), "that one is over");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,14 +1,14 @@
 //! Makes a client with its two background tasks. One looks for an apiserver that does not answer, the other for changed
 //! configuration files. So the end of an outage is noticed at once, however long other tasks back off.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::{Request, Response};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
@@ -35,12 +35,17 @@ const AFTER_PLUGIN: Duration = Duration::from_secs(10);
 /// Pause after a configuration that could not be read.
 const AFTER_UNREADABLE: Duration = Duration::from_secs(5);
 
-/// The same question over a connection that is open, asked at the same time as a new one is made: dials alone may fail. An answer
-/// counts as heard, and does not replace the connections.
-struct OverOpen(Option<JoinHandle<bool>>);
+/// How long an answer over the open connection is waited for beyond [`PATIENCE`]. An apiserver that is slow is there: if its late
+/// answers were not heard, it would be away again and again, and nobody would get anything from it.
+const LATE_ANSWER: Duration = Duration::from_secs(12);
 
-/// Every identity may read it, and it is the cheapest request for the apiserver.
-const PATH: &str = "/readyz";
+/// The same question over a connection that is open, asked at the same time as a new one is made: dials alone may fail. An answer
+/// counts as heard, and does not replace the connections. Tells whether nothing has come in time.
+pub(super) struct OverOpen(Option<oneshot::Receiver<bool>>);
+
+/// Every identity may read it, it is the cheapest request for the apiserver, and it never waits in its queues. Its check of etcd
+/// would take seconds while that has no leader, although the apiserver answers others.
+const PATH: &str = "/livez?exclude=etcd";
 
 // === impl Upstream ===
 
@@ -60,6 +65,12 @@ impl Upstream {
     /// Creates a client with a configuration that never changes, and default settings.
     pub async fn from_config(config: kube::Config) -> Result<Self, UpstreamError> {
         Self::new(ConfigSource::Fixed(Box::new(config)), UpstreamConfig::default()).await
+    }
+
+    /// Something has come that is no answer to a request of anybody else.
+    fn hears(&self) {
+        self.inner.metrics.heard.set(Instant::now());
+        self.inner.health.misses.answered();
     }
 }
 
@@ -111,7 +122,11 @@ async fn attempt(upstream: Upstream) {
     }
     // Without our credentials, a connection that was made has not been asked.
     let is_miss = result.as_ref().is_err_and(is_silence) && (is_asked || !is_there);
-    if is_miss && open.is_silent().await {
+    if is_there && result.is_err() && own.connections.connector.offers_http2() {
+        // Whoever has shaken hands is there, however slow it is then. Without TLS, the kernel of a process that stands still makes
+        // connections, too.
+        upstream.hears();
+    } else if is_miss && open.heard_nothing().await {
         upstream.inner.health.misses.missed(begun, upstream.inner.metrics.heard.get());
     }
     if is_there {
@@ -131,43 +146,54 @@ async fn attempt(upstream: Upstream) {
 // === impl OverOpen ===
 
 impl OverOpen {
-    fn ask(upstream: &Upstream, generation: &Arc<Generation>) -> Self {
+    pub(super) fn ask(upstream: &Upstream, generation: &Arc<Generation>) -> Self {
         if generation.pool(Identity::Own).connections.must_dial(Wanted::Any) {
             return Self(None);
         }
         let (upstream, generation) = (upstream.clone(), Arc::clone(generation));
-        let asking = async move { hears_nothing(&upstream, &generation).await };
-        Self(Some(lifecycle::spawn("upstream-ask", asking)))
+        let (tell, told) = oneshot::channel();
+        lifecycle::spawn("upstream-ask", async move { ask_over_open(&upstream, &generation, tell).await });
+        Self(Some(told))
     }
 
-    /// Whether nothing speaks over it, or there is none. `false` if it could not be asked.
-    async fn is_silent(mut self) -> bool {
-        match &mut self.0 {
-            Some(asking) => asking.await.unwrap_or(false),
+    /// Whether nothing speaks over it, or there is none. `false` if it could not be asked, as while an exec plugin runs: the next
+    /// attempts do not wait for that.
+    async fn heard_nothing(self) -> bool {
+        match self.0 {
+            Some(told) => timeout(PATIENCE, told).await.is_ok_and(|told| told.unwrap_or(false)),
+            None => true,
+        }
+    }
+
+    /// Whether nothing answers over it in this time, or there is none.
+    pub(super) async fn says_nothing_for(self, time: Duration) -> bool {
+        match self.0 {
+            Some(told) => !matches!(timeout(time, told).await, Ok(Ok(false))),
             None => true,
         }
     }
 }
 
-impl Drop for OverOpen {
-    fn drop(&mut self) {
-        if let Some(asking) = &self.0 {
-            asking.abort();
-        }
-    }
-}
-
-async fn hears_nothing(upstream: &Upstream, generation: &Generation) -> bool {
+async fn ask_over_open(upstream: &Upstream, generation: &Generation, tell: oneshot::Sender<bool>) {
     let options = CallOptions::new(RequestVerb::Probe, "");
-    let Ok(question) = question() else { return false };
+    let Ok(question) = question() else { return };
     // It may run an exec plugin, and what takes too long with that is no miss.
-    let Ok(request) = upstream.prepare(generation, Identity::Own, question, &options).await else { return false };
-    let answer = timeout(PATIENCE, generation.pool(Identity::Own).send(request, &options)).await.unwrap_or_else(late);
-    if answer.is_ok() {
-        upstream.inner.metrics.heard.set(Instant::now());
-        upstream.inner.health.misses.answered();
+    let Ok(request) = upstream.prepare(generation, Identity::Own, question, &options).await else { return };
+    let hear = |answer: &Result<Response<UpstreamBody>, UpstreamError>| {
+        if answer.is_ok() {
+            upstream.hears();
+        }
+    };
+    let mut asked = pin!(generation.pool(Identity::Own).send(request, &options));
+    if let Ok(answer) = timeout(PATIENCE, &mut asked).await {
+        hear(&answer);
+        tell.send(answer.is_err_and(|error| is_silence(&error))).ok();
+        return;
     }
-    answer.is_err_and(|error| is_silence(&error))
+    tell.send(true).ok();
+    if let Ok(answer) = timeout(LATE_ANSWER, asked).await {
+        hear(&answer);
+    }
 }
 
 fn question() -> Result<Request<ReqBody>, UpstreamError> {
@@ -178,9 +204,9 @@ fn late(_: Elapsed) -> Result<Response<UpstreamBody>, UpstreamError> {
     Err(UpstreamError::Timeout { what: "looking for the apiserver", after: PATIENCE })
 }
 
-/// Whether nothing is there. A TLS handshake that fails for its content is of somebody.
+/// Whether nothing is there. A TLS handshake that fails for its content is of somebody, and without a file descriptor nobody was asked.
 fn is_silence(error: &UpstreamError) -> bool {
-    error.is_unreachable() && !error.is_of_tls_peer()
+    error.is_unreachable() && !error.is_of_tls_peer() && !error.is_of_this_process()
 }
 
 /// Reads the configuration again when one of its files changes.

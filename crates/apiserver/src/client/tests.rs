@@ -96,7 +96,7 @@ async fn a_connection_that_never_speaks_takes_no_request() {
     let response =
         tokio::time::timeout(Duration::from_secs(60), asked).await.expect("does not wait for the silent one");
     assert_eq!(text(response.unwrap()).await, "hello");
-    assert_eq!(server.uris(), ["/readyz", "/a"], "the apiserver was looked for");
+    assert_eq!(server.uris(), ["/livez?exclude=etcd", "/a"], "the apiserver was looked for");
 }
 
 #[tokio::test]
