@@ -351,7 +351,6 @@ impl Factory {
     ) -> Arc<Informer> {
         let inner = &self.inner;
         inner.discovery.follow_services();
-        inner.upstream.keeps_state();
         let since = inner.discovery.servers().since(&key.gvr);
         let (table, book) = (selector::field_table(&resource), inner.books.of(&key.gvr));
         let (writer, cache) = cache::new(self.cache_config(&key.gvr, &resource));

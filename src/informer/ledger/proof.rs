@@ -70,9 +70,6 @@ const SECOND: f64 = 1.5;
 /// Below the first odds a revision is never asked for first, and above the second it always is.
 const UNLIKELY: f64 = 0.1;
 const LIKELY: f64 = 0.9;
-/// The first of these for reads that a digest proves. In the long run, the questions asked in vain must not be more requests than
-/// the reads themselves would be.
-const EVEN: f64 = 0.5;
 /// Gets of one resource, as those of the last seconds count, see [`super::Book::gets`]. From here on they are a loop: the third
 /// of three in a row, or one per second for some seconds.
 const LOOP: f64 = 2.5;
@@ -93,12 +90,12 @@ impl Situation {
     /// What to ask first.
     pub(in crate::informer) fn first(&self) -> Way {
         let then = self.then();
-        let (instead, least) = match then {
-            Way::Digest(extent) => (self.digest(extent).work, EVEN),
-            Way::Forward => (self.forwarding().work, UNLIKELY),
+        let instead = match then {
+            Way::Digest(extent) => self.digest(extent).work,
+            Way::Forward => self.forwarding().work,
             Way::Watch | Way::Revision => return Way::Revision,
         };
-        let is_likely = self.odds >= (SECOND * QUESTION.work / instead).clamp(least, LIKELY);
+        let is_likely = self.odds >= (SECOND * QUESTION.work / instead).clamp(UNLIKELY, LIKELY);
         if is_likely { Way::Revision } else { then }
     }
 
@@ -198,16 +195,6 @@ mod tests {
             ("a quiet collection", list, digest(Everything)),
             ("a huge quiet collection", large(list), FORWARD),
             ("most of a large quiet collection", of(MOST_OF_ALL, 40_000), digest(Everything)),
-            (
-                "the same with more changes than not",
-                Situation { odds: 0.4, ..of(MOST_OF_ALL, 40_000) },
-                digest(Everything),
-            ),
-            (
-                "the same with as many",
-                Situation { odds: 0.5, ..of(MOST_OF_ALL, 40_000) },
-                (Way::Revision, Way::Digest(Everything)),
-            ),
             ("most of one that is larger still", of(MOST_OF_ALL + 1, 40_000), FORWARD),
             ("the same after a digest that was late", late(of(40_000, 40_000)), FORWARD),
             ("the same if it cannot be forwarded", local(late(of(40_000, 40_000))), digest(Everything)),

@@ -27,6 +27,9 @@ pub(super) struct Movement {
     /// Less than one if the store has moved although the rate made that unlikely: writes come in bursts, and often just
     /// before they are read.
     trust: f64,
+    /// Whether it had moved at the last record. The next question may be the second one of the same read, so that it has not
+    /// moved by then says nothing.
+    has_moved: bool,
 }
 
 /// The weight of one new move against all earlier ones.
@@ -68,7 +71,7 @@ impl Odds {
 
 impl Default for Movement {
     fn default() -> Self {
-        Self { last: None, rate: 0.0, trust: 1.0 }
+        Self { last: None, rate: 0.0, trust: 1.0, has_moved: false }
     }
 }
 
@@ -106,9 +109,10 @@ impl Movement {
         let half = f64::from(WEIGHT);
         if rv > last {
             self.trust *= 1.0 - self.expected(between) * half;
-        } else if seconds > 0.0 {
+        } else if seconds > 0.0 && !self.has_moved {
             self.trust += (1.0 - self.trust) * half;
         }
+        self.has_moved = rv > last;
         // Answers may arrive in another order than their questions.
         if rv >= last && seconds > 0.0 {
             let writes = rv.get().saturating_sub(last.get()) as f64;
@@ -164,6 +168,21 @@ mod tests {
         assert!(get(&odds, &movement, rv(15), at(15)) < 0.1);
         (15..20).for_each(|n| _ = movement.heard(rv(15), at(n)));
         assert!(get(&odds, &movement, rv(15), at(20)) > 0.9, "it stands still again");
+    }
+
+    /// Each of which asks for the revision in vain, and then for a digest.
+    #[test]
+    fn a_write_before_each_of_a_few_reads_is_noticed() {
+        let (odds, mut movement) = (Odds::default(), Movement::default());
+        (0..10).for_each(|_| odds.learn(false));
+        let start = Instant::now();
+        for read in 0..4 {
+            let at = start + Duration::from_millis(350 * read);
+            movement.heard(rv(10 + read), at);
+            movement.heard(rv(10 + read), at + Duration::from_millis(5));
+        }
+        let next = get(&odds, &movement, rv(13), start + Duration::from_millis(4 * 350));
+        assert!(next < 0.15, "{next}");
     }
 
     #[test]

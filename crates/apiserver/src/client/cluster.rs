@@ -15,8 +15,6 @@ use super::source::{ConfigSource, Fingerprint};
 pub(super) struct Cluster {
     /// A request has succeeded. Before that, nothing was read that another cluster could contradict.
     pub(super) answered: AtomicBool,
-    /// Objects of it are kept.
-    pub(super) is_kept: AtomicBool,
     /// The uid of its namespace `kube-system`.
     pub(super) uid: Mutex<Option<String>>,
     /// From when on it may be asked for.

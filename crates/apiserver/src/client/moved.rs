@@ -28,6 +28,8 @@ const UNKNOWN_FOR: Duration = Duration::from_secs(60);
 /// Time before a cluster that did not answer is asked for its uid again, and before one that refused is.
 const AGAIN: Duration = Duration::from_secs(10);
 const REFUSED: Duration = Duration::from_secs(600);
+/// How many looks at the configuration come before the first question.
+const LOOKS: u32 = 60;
 /// Maximum size of an answer, in bytes.
 const MOST: usize = 1 << 20;
 
@@ -44,18 +46,16 @@ struct Metadata {
 // === impl Upstream ===
 
 impl Upstream {
-    /// Objects of the cluster are kept from now on. So it matters which cluster it is.
-    pub fn keeps_state(&self) {
-        self.inner.cluster.is_kept.store(true, Ordering::Relaxed);
-    }
-
-    /// Remembers which cluster it is, while that can still be asked. Only a kubeconfig may name another one later.
+    /// Remembers which cluster it is, while that can still be asked. Only a kubeconfig may name another one later. To be called
+    /// at each look at it: it is asked after [`LOOKS`], so that a process that lives for seconds does not ask.
     pub(super) async fn remember_cluster(&self) {
         let cluster = &self.inner.cluster;
-        let is_used = cluster.answered.load(Ordering::Relaxed) && cluster.is_kept.load(Ordering::Relaxed);
-        let is_open = is_used && cluster.uid.lock().is_none();
-        let is_due = cluster.asked.lock().is_none_or(|from| from <= Instant::now());
-        if is_open && is_due && matches!(self.inner.source, ConfigSource::Kubeconfig { .. }) {
+        let is_open = cluster.answered.load(Ordering::Relaxed) && cluster.uid.lock().is_none();
+        let first = || Instant::now() + LOOKS * self.inner.config.check_interval;
+        if is_open
+            && *cluster.asked.lock().get_or_insert_with(first) <= Instant::now()
+            && matches!(self.inner.source, ConfigSource::Kubeconfig { .. })
+        {
             let answer = self.cluster_of(&self.inner.current.load_full(), false).await;
             let pause = if matches!(answer, Err(Some(401 | 403 | 404))) { REFUSED } else { AGAIN };
             *cluster.asked.lock() = Some(Instant::now() + pause);
