@@ -6,6 +6,7 @@
 mod aggregated;
 mod audit;
 mod authorizers;
+mod away;
 mod certificates;
 mod clock;
 mod crowd;
