@@ -137,7 +137,7 @@ async fn it_begins_when_nothing_is_where_the_apiserver_should_be() {
     let task = spawn("outage", Arc::clone(&outage).run(|| true));
     let request = Request::get("/").body(empty()).unwrap();
     assert!(outage.upstream.send(Identity::Own, request).await.is_err());
-    timeout(60 * SECOND, outage.begins()).await.expect("it is looked for");
+    timeout(60 * SECOND, outage.begins()).await.expect("the outage begins");
     assert!(outage.is_on());
     task.abort();
 }

@@ -61,7 +61,7 @@ pub(super) type Later = BoxFuture<Result<Response<Body>, Reason>>;
 enum Kept {
     /// Until the library has written the bytes, or has dropped them.
     Free(OwnedSemaphorePermit),
-    /// Of an answer that is not free.
+    /// An answer that is not free reserves memory, and ends when its client does not read.
     Further { reserved: Reserved, guard: Arc<StallGuard<()>> },
 }
 
